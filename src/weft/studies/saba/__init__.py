@@ -15,11 +15,12 @@ from weft.studies.saba.model_degree import FIG4_3
 from weft.studies.saba.priority_levels import FIG4_7, FIG4_8, FIG4_9, build_fig4_7
 from weft.studies.saba.r_squared import FIG4_4, build_fig4_4
 from weft.studies.saba.slowdown_by_share import FIG3_1, build_fig3_1
+from weft.studies.saba.speedups import SPEEDUPS
 from weft.studies.saba.workload_pair import FIG3_2, build_fig3_2
 from weft.studies.study import Study
 
 _CHAPTER_3 = (FIG3_1, FIG3_2, FIG3_3)
-_CHAPTER_4 = (FIG4_3, FIG4_4, FIG4_5, FIG4_6, FIG4_7, FIG4_8, FIG4_9, FIG4_19)
+_CHAPTER_4 = (FIG4_3, FIG4_4, FIG4_5, FIG4_6, FIG4_7, FIG4_8, FIG4_9, *SPEEDUPS, FIG4_19)
 SABA: tuple[Study, ...] = (*_CHAPTER_3, *_CHAPTER_4)
 
 BUILDERS: Mapping[str, Callable[[Sequence[Cohort]], Study]] = {

@@ -19,23 +19,23 @@ from numpy.typing import NDArray
 from weft._core import Histogram
 from weft.control.policy.allocate import Models, Ports, allocate
 from weft.fabric import Fabric, papers_1944
-from weft.plot.style import label_log_axis, legend
+from weft.plot.style import label_log_axis
 from weft.records import Distribution, Quantity, Record
 from weft.sensitivity.application import PAPER_SHARES
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
-    Claim,
     Observation,
     Records,
     Unavailable,
     Verdict,
+    build_claims,
     quantile_in,
 )
 from weft.studies.points import SEED, Point, record_point
 from weft.studies.published import find_table
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.table_curves import COLOURS, MARKERS, draw_published
+from weft.studies.table_curves import COLOURS, MARKERS, draw_published, name_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,9 +216,7 @@ def _draw(ax: Axes, result: Result) -> None:
             draw_published(ax, points, f"published: {kind}, p99", MARKERS[number], 7)
     ax.set_xscale("log")
     label_log_axis(ax.xaxis)
-    ax.set_xlabel(f"calculation time, {_setting(SIZES[-1])} (s)")
-    ax.set_ylabel("share of scenarios")
-    legend(ax)
+    name_axes(ax, f"calculation time, {_setting(SIZES[-1])} (s)", "share of scenarios")
 
 
 def build_fig4_19(scenarios: int) -> Study:
@@ -235,14 +233,11 @@ def build_fig4_19(scenarios: int) -> Study:
             for size in SIZES
             for kind in KINDS
         ),
-        claims=(
-            Claim(
-                statement="Models of a higher degree take longer to calculate with.",
-                place=TABLE.place,
-                source="measurement",
-                system=SYSTEM,
-                judge=_judge_growth,
-            ),
+        claims=build_claims(
+            TABLE.place,
+            "measurement",
+            SYSTEM,
+            {"Models of a higher degree take longer to calculate with.": _judge_growth},
         ),
         panels=(_draw,),
         notes=(

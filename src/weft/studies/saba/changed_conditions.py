@@ -12,12 +12,19 @@ from functools import partial
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
-from weft.plot.style import legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.application import Application
 from weft.sensitivity.fit import prediction_errors, r_squared
 from weft.sensitivity.model import Sensitivity
-from weft.studies.observation import Claim, Observation, Records, Unavailable, Verdict, scalar_in
+from weft.studies.observation import (
+    Claim,
+    Observation,
+    Records,
+    Unavailable,
+    Verdict,
+    build_claims,
+    scalar_in,
+)
 from weft.studies.points import Point, record_point
 from weft.studies.published import find_statement, find_table
 from weft.studies.saba.cohort import (
@@ -29,7 +36,7 @@ from weft.studies.saba.cohort import (
     project_cohort,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.table_curves import COLOURS, MARKERS, draw_published
+from weft.studies.table_curves import COLOURS, MARKERS, draw_published, name_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -170,70 +177,62 @@ def _nodes_rows(cohort: Cohort) -> list[Observation]:
 
 
 def _judge_above(
-    cohort: Cohort, change: str, least: float, low: float, high: float
-) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        variants = _variants_between(cohort, change, low, high)
-        if not variants:
-            raise Unavailable(f"no application was profiled again with other {change}")
-        texts, values = [], []
-        for variant in variants:
-            setting = _setting(cohort, variant)
-            paper, convex = (_value(records, setting, name) for name in (PAPER, CONVEX))
-            values.append(paper)
-            texts.append(f"{setting} {paper:.2f} ({convex:.2f})")
-        evidence = f"R² of degree 3 (convex): {', '.join(texts)}"
-        return Verdict(holds=min(values) > least, evidence=evidence)
-
-    return judge
+    cohort: Cohort, change: str, least: float, low: float, high: float, records: Records
+) -> Verdict:
+    variants = _variants_between(cohort, change, low, high)
+    if not variants:
+        raise Unavailable(f"no application was profiled again with other {change}")
+    texts, values = [], []
+    for variant in variants:
+        setting = _setting(cohort, variant)
+        paper, convex = (_value(records, setting, name) for name in (PAPER, CONVEX))
+        values.append(paper)
+        texts.append(f"{setting} {paper:.2f} ({convex:.2f})")
+    evidence = f"R² of degree 3 (convex): {', '.join(texts)}"
+    return Verdict(holds=min(values) > least, evidence=evidence)
 
 
-def _judge_below(cohort: Cohort) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        variants = _variants_between(cohort, "nodes", 4.0, inf)
-        if not variants:
-            raise Unavailable("no application was profiled again with four times the nodes")
-        least = find_statement("saba", "r2-least-nodes").value
-        values = [_value(records, _setting(cohort, variant), PAPER) for variant in variants]
-        below = sum(value < least for value in values)
-        evidence = f"R² of degree 3: {', '.join(f'{value:.2f}' for value in values)}"
-        return Verdict(holds=below > len(values) / 2, evidence=evidence)
-
-    return judge
+def _judge_below(cohort: Cohort, records: Records) -> Verdict:
+    variants = _variants_between(cohort, "nodes", 4.0, inf)
+    if not variants:
+        raise Unavailable("no application was profiled again with four times the nodes")
+    least = find_statement("saba", "r2-least-nodes").value
+    values = [_value(records, _setting(cohort, variant), PAPER) for variant in variants]
+    below = sum(value < least for value in values)
+    evidence = f"R² of degree 3: {', '.join(f'{value:.2f}' for value in values)}"
+    return Verdict(holds=below > len(values) / 2, evidence=evidence)
 
 
 def _data_claims(cohort: Cohort) -> tuple[Claim, ...]:
     least = find_statement("saba", "r2-least-dataset")
-    return (
-        Claim(
-            statement=f"R² of a model stays above {least.value:.2f} when the data are another "
-            "size than when profiled (thesis: a tenth and ten times).",
-            place=least.place,
-            source="measurement",
-            system=cohort.system,
-            judge=_judge_above(cohort, "data", least.value, 0.0, inf),
-        ),
+    return build_claims(
+        least.place,
+        "measurement",
+        cohort.system,
+        {
+            (
+                f"R² of a model stays above {least.value:.2f} when the data are another "
+                "size than when profiled (thesis: a tenth and ten times)."
+            ): partial(_judge_above, cohort, "data", least.value, 0.0, inf)
+        },
     )
 
 
 def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
     least = find_statement("saba", "r2-least-nodes")
-    return (
-        Claim(
-            statement=f"R² of a model stays above {least.value:.2f} with 0.5 to 3 times the nodes "
-            "that it was profiled on.",
-            place=least.place,
-            source="measurement",
-            system=cohort.system,
-            judge=_judge_above(cohort, "nodes", least.value, 0.5, 3.0),
-        ),
-        Claim(
-            statement=f"With 4 times the nodes R² of most models is below {least.value:.2f}.",
-            place=least.place,
-            source="measurement",
-            system=cohort.system,
-            judge=_judge_below(cohort),
-        ),
+    return build_claims(
+        least.place,
+        "measurement",
+        cohort.system,
+        {
+            (
+                f"R² of a model stays above {least.value:.2f} with 0.5 to 3 times the nodes "
+                "that it was profiled on."
+            ): partial(_judge_above, cohort, "nodes", least.value, 0.5, 3.0),
+            f"With 4 times the nodes R² of most models is below {least.value:.2f}.": partial(
+                _judge_below, cohort
+            ),
+        },
     )
 
 
@@ -241,41 +240,40 @@ def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
 
 
 def _draw(
-    cohort: Cohort, change: str, marks: Mapping[str, list[tuple[float, float]]]
-) -> Callable[[Axes, Result], None]:
-    def draw(ax: Axes, result: Result) -> None:
-        variants = _variants(cohort, change)
-        for number, name in enumerate(dict.fromkeys(variant.base.name for variant in variants)):
-            places = {1.0: _as_profiled(cohort, name)}
-            places |= {v.factor: _setting(cohort, v) for v in variants if v.base.name == name}
-            for quantity, style in ((PAPER, "--"), (CONVEX, "-")):
-                points = [
-                    (x, _value(result.records, s, quantity))
-                    for x, s in sorted(places.items())
-                    if quantity in result.records[s].quantities
-                ]
-                ax.plot(
-                    [x for x, _ in points],
-                    [max(y, LOWEST) for _, y in points],
-                    style,
-                    color=COLOURS[number % len(COLOURS)],
-                    marker=".",
-                    label=f"{name}, {quantity.partition(', ')[2]}",
-                )
-        for number, (name, points) in enumerate(marks.items()):
-            draw_published(ax, points, f"published: {name}", MARKERS[number])
-        ax.set_xscale("log")
-        factors = sorted(
-            {1.0, *(v.factor for v in variants), *(x for p in marks.values() for x, _ in p)}
-        )
-        ax.set_xticks(factors, [f"{factor:g}" for factor in factors])
-        ax.minorticks_off()
-        ax.set_ylim(top=1.03)
-        ax.set_xlabel(f"{change}, times that of the profile")
-        ax.set_ylabel(f"R² (not below {LOWEST:g})")
-        legend(ax)
-
-    return draw
+    cohort: Cohort,
+    change: str,
+    marks: Mapping[str, list[tuple[float, float]]],
+    ax: Axes,
+    result: Result,
+) -> None:
+    variants = _variants(cohort, change)
+    for number, name in enumerate(dict.fromkeys(variant.base.name for variant in variants)):
+        places = {1.0: _as_profiled(cohort, name)}
+        places |= {v.factor: _setting(cohort, v) for v in variants if v.base.name == name}
+        for quantity, style in ((PAPER, "--"), (CONVEX, "-")):
+            points = [
+                (x, _value(result.records, s, quantity))
+                for x, s in sorted(places.items())
+                if quantity in result.records[s].quantities
+            ]
+            ax.plot(
+                [x for x, _ in points],
+                [max(y, LOWEST) for _, y in points],
+                style,
+                color=COLOURS[number % len(COLOURS)],
+                marker=".",
+                label=f"{name}, {quantity.partition(', ')[2]}",
+            )
+    for number, (name, points) in enumerate(marks.items()):
+        draw_published(ax, points, f"published: {name}", MARKERS[number])
+    ax.set_xscale("log")
+    factors = sorted(
+        {1.0, *(v.factor for v in variants), *(x for p in marks.values() for x, _ in p)}
+    )
+    ax.set_xticks(factors, [f"{factor:g}" for factor in factors])
+    ax.minorticks_off()
+    ax.set_ylim(top=1.03)
+    name_axes(ax, f"{change}, times that of the profile", f"R² (not below {LOWEST:g})")
 
 
 def build_fig4_5(cohorts: Sequence[Cohort]) -> Study:
@@ -335,7 +333,7 @@ def _change_study(
             row for c in present for row in (*rows(c), *_application_rows(c, change))
         ),
         claims=tuple(claim for c in present for claim in claims(c)),
-        panels=tuple(_draw(c, change, marks) for c in present),
+        panels=tuple(partial(_draw, c, change, marks) for c in present),
         notes=NOTES,
     )
 

@@ -7,15 +7,25 @@ long they computed. Entry points: `FIG3_3`, `build_fig3_3`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.plot.style import INK, legend
+from weft.plot.style import INK
 from weft.records import Quantity, Record, Scalar, Series
 from weft.sensitivity.application import Application
-from weft.studies.observation import Claim, Observation, Records, Unavailable, Verdict, scalar_in
+from weft.studies.observation import (
+    Claim,
+    Observation,
+    Records,
+    Role,
+    Unavailable,
+    Verdict,
+    build_claims,
+    scalar_in,
+)
 from weft.studies.points import Point, model_point
 from weft.studies.published import find_statement, find_table
 from weft.studies.saba.cohort import (
@@ -39,7 +49,7 @@ from weft.studies.saba.stated_values import (
     split_times,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.table_curves import COLOURS, draw_published, value_at
+from weft.studies.table_curves import COLOURS, draw_published, name_axes, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,14 +102,7 @@ def _parts_point(workload: str) -> Point:
 
 
 def _model_row(
-    workload: str,
-    share: float,
-    quantity: str,
-    unit: str,
-    theirs: float,
-    place: str,
-    *,
-    predicted: bool,
+    workload: str, share: float, quantity: str, unit: str, theirs: float, place: str, role: Role
 ) -> Observation:
     return Observation(
         setting=f"{workload}, {format_share(share)}",
@@ -109,22 +112,22 @@ def _model_row(
         read=lambda records: value_at(records[workload], share, quantity),
         published=theirs,
         place=place,
-        reason=REASONS.get((workload, share), "") if predicted else "",
+        reason=REASONS.get((workload, share), "") if role == "prediction" else "",
         source="model",
         system=TIMES,
         tolerance=0.05,
-        predicted=predicted,
+        role=role,
     )
 
 
 def _model_rows(workload: str) -> list[Observation]:
     return [
         *(
-            _model_row(workload, share, COMPLETION, "s", seconds, TABLE.place, predicted=False)
+            _model_row(workload, share, COMPLETION, "s", seconds, TABLE.place, "fit")
             for share, seconds in reversed(find_times(workload).items())
         ),
         *(
-            _model_row(workload, share, SLOWDOWN, "1", theirs, place, predicted=True)
+            _model_row(workload, share, SLOWDOWN, "1", theirs, place, "prediction")
             for share, (theirs, place) in _find_slowdowns(workload).items()
         ),
         *(
@@ -208,20 +211,17 @@ def _judge_parts(records: Records) -> Verdict:
     return Verdict(holds=parts["LR"] > 0.5 > parts["TS"], evidence=f"of the whole: {text}")
 
 
-def _judge_computing(cohort: Cohort) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        ratios = {}
-        for app in select_timed(cohort):
-            slowed = _growth(cohort, app, records, COMPLETION) >= SLOWED
-            if slowed and _is_counted(records[cohort.setting(app.name)]):
-                ratios[app.name] = _growth(cohort, app, records, CPU)
-        if not ratios:
-            raise Unavailable("none of the applications is slowed enough to tell")
-        text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-        evidence = f"processor time, 25 % over 75 %, of those that take {SLOWED:g} times: {text}"
-        return Verdict(holds=max(ratios.values()) <= AS_LONG, evidence=evidence)
-
-    return judge
+def _judge_computing(cohort: Cohort, records: Records) -> Verdict:
+    ratios = {}
+    for app in select_timed(cohort):
+        slowed = _growth(cohort, app, records, COMPLETION) >= SLOWED
+        if slowed and _is_counted(records[cohort.setting(app.name)]):
+            ratios[app.name] = _growth(cohort, app, records, CPU)
+    if not ratios:
+        raise Unavailable("none of the applications is slowed enough to tell")
+    text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+    evidence = f"processor time, 25 % over 75 %, of those that take {SLOWED:g} times: {text}"
+    return Verdict(holds=max(ratios.values()) <= AS_LONG, evidence=evidence)
 
 
 def _is_counted(record: Record) -> bool:
@@ -229,27 +229,23 @@ def _is_counted(record: Record) -> bool:
     return mean_at(record, CPU, HIGH) >= COUNTED * mean_at(record, COMPLETION, HIGH)
 
 
-def _judge_traffic(cohort: Cohort) -> Callable[[Records], Verdict]:
+def _judge_traffic(cohort: Cohort, records: Records) -> Verdict:
     """The traffic of each as a part of what its link could carry, against its slowdown."""
-
-    def judge(records: Records) -> Verdict:
-        texts, hidden = [], []
-        for app in select_timed(cohort):
-            busy = least_utilisation(app)
-            if busy is None:
-                continue
-            record = records[cohort.setting(app.name)]
-            slowdown = mean_at(record, SLOWDOWN, LOW)
-            texts.append(f"{app.name} {100 * busy:.0f} % and {slowdown:.2f}")
-            # Were all of it waited for, time would grow by so much of 1/b.
-            hidden += [app.name] * (busy > 0.1 and slowdown - 1 < 0.5 * busy * (1 / LOW - 1))
-        if not texts:
-            raise Unavailable("no bytes were recorded")
-        head = f"use of the link alone, at least, and slowdown with {format_share(LOW)}"
-        evidence = f"{head}: {'; '.join(texts)}"
-        return Verdict(holds=bool(hidden), evidence=evidence)
-
-    return judge
+    texts, hidden = [], []
+    for app in select_timed(cohort):
+        busy = least_utilisation(app)
+        if busy is None:
+            continue
+        record = records[cohort.setting(app.name)]
+        slowdown = mean_at(record, SLOWDOWN, LOW)
+        texts.append(f"{app.name} {100 * busy:.0f} % and {slowdown:.2f}")
+        # Were all of it waited for, time would grow by so much of 1/b.
+        hidden += [app.name] * (busy > 0.1 and slowdown - 1 < 0.5 * busy * (1 / LOW - 1))
+    if not texts:
+        raise Unavailable("no bytes were recorded")
+    head = f"use of the link alone, at least, and slowdown with {format_share(LOW)}"
+    evidence = f"{head}: {'; '.join(texts)}"
+    return Verdict(holds=bool(hidden), evidence=evidence)
 
 
 def least_utilisation(app: Application) -> float | None:
@@ -265,23 +261,19 @@ def least_utilisation(app: Application) -> float | None:
 
 
 def _claims(cohort: Cohort) -> tuple[Claim, ...]:
-    return (
-        Claim(
-            statement="Less bandwidth leaves computing as it is: what grows is the time on the "
-            "network.",
-            place=TABLE.place,
-            source="measurement",
-            system=cohort.system,
-            judge=_judge_computing(cohort),
-        ),
-        Claim(
-            statement="How much is sent does not decide: what is sent while computing hardly slows "
-            "an application.",
-            place=TABLE.place,
-            source="measurement",
-            system=cohort.system,
-            judge=_judge_traffic(cohort),
-        ),
+    return build_claims(
+        TABLE.place,
+        "measurement",
+        cohort.system,
+        {
+            (
+                "Less bandwidth leaves computing as it is: what grows is the time on the network."
+            ): partial(_judge_computing, cohort),
+            (
+                "How much is sent does not decide: what is sent while computing hardly slows "
+                "an application."
+            ): partial(_judge_traffic, cohort),
+        },
     )
 
 
@@ -308,46 +300,39 @@ def _draw_parts(ax: Axes, result: Result) -> None:
         label = "published" if first else "_"
         draw_published(ax, [(n, find_times(workload)[share])], label)
     ax.set_xticks(range(len(bars)), [f"{w}, {format_share(share)}" for w, share in bars])
-    ax.set_xlabel("workload and share of the link")
-    ax.set_ylabel("completion time (s)")
-    legend(ax)
+    name_axes(ax, "workload and share of the link", "completion time (s)")
 
 
-def _draw_cohort(cohort: Cohort) -> Callable[[Axes, Result], None]:
-    def draw(ax: Axes, result: Result) -> None:
-        applications = select_timed(cohort)
-        for number, share in enumerate((HIGH, LOW)):
-            x = np.arange(len(applications)) + 0.4 * (number - 0.5)
-            records = [result.records[cohort.setting(app.name)] for app in applications]
-            ax.bar(
-                x,
-                [mean_at(record, COMPLETION, share) for record in records],
-                width=0.37,
-                color=COLOURS[number],
-                label=f"completion, {format_share(share)}",
-            )
-            cpu = [
-                (at, mean_at(record, CPU, share))
-                for at, record in zip(x, records, strict=True)
-                if CPU in record.quantities
-            ]
-            ax.plot(
-                [at for at, _ in cpu],
-                [seconds for _, seconds in cpu],
-                "_",
-                color=INK,
-                markersize=14,
-                markeredgewidth=2,
-                label="processor time" if number else None,
-            )
-        ax.set_xticks(
-            range(len(applications)), [app.name for app in applications], rotation=30, ha="right"
+def _draw_cohort(cohort: Cohort, ax: Axes, result: Result) -> None:
+    applications = select_timed(cohort)
+    for number, share in enumerate((HIGH, LOW)):
+        x = np.arange(len(applications)) + 0.4 * (number - 0.5)
+        records = [result.records[cohort.setting(app.name)] for app in applications]
+        ax.bar(
+            x,
+            [mean_at(record, COMPLETION, share) for record in records],
+            width=0.37,
+            color=COLOURS[number],
+            label=f"completion, {format_share(share)}",
         )
-        ax.set_xlabel("application")
-        ax.set_ylabel("time (s)")
-        legend(ax)
-
-    return draw
+        cpu = [
+            (at, mean_at(record, CPU, share))
+            for at, record in zip(x, records, strict=True)
+            if CPU in record.quantities
+        ]
+        ax.plot(
+            [at for at, _ in cpu],
+            [seconds for _, seconds in cpu],
+            "_",
+            color=INK,
+            markersize=14,
+            markeredgewidth=2,
+            label="processor time" if number else None,
+        )
+    ax.set_xticks(
+        range(len(applications)), [app.name for app in applications], rotation=30, ha="right"
+    )
+    name_axes(ax, "application", "time (s)")
 
 
 def build_fig3_3(cohorts: Sequence[Cohort]) -> Study:
@@ -368,16 +353,15 @@ def build_fig3_3(cohorts: Sequence[Cohort]) -> Study:
             *(row for cohort in present for row in _cohort_rows(cohort)),
         ),
         claims=(
-            Claim(
-                statement="LR spends most of its time on communication, TS little.",
-                place=TABLE.place,
-                source="model",
-                system=TIMES,
-                judge=_judge_parts,
+            *build_claims(
+                TABLE.place,
+                "model",
+                TIMES,
+                {"LR spends most of its time on communication, TS little.": _judge_parts},
             ),
             *(claim for cohort in present for claim in _claims(cohort)),
         ),
-        panels=(_draw_parts, *map(_draw_cohort, present)),
+        panels=(_draw_parts, *(partial(_draw_cohort, cohort) for cohort in present)),
         notes=(
             "From two completion times follow two numbers, computing and sending; slowdowns, "
             "stated elsewhere, are predictions. The timelines of the figure are in the picture "

@@ -7,20 +7,21 @@ The text states some of the figure's samples; our fits to those stand beside the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.plot.style import OURS, legend
+from weft.plot.style import OURS
 from weft.records import Quantity, Series
 from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
 from weft.sensitivity.model import Sensitivity
-from weft.studies.observation import Claim, Observation, Records, Verdict
+from weft.studies.observation import Observation, Records, Verdict, build_claims
 from weft.studies.points import Point, model_point
 from weft.studies.published import find_table
 from weft.studies.saba.stated_values import WORKLOADS, find_samples, format_share
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.table_curves import COLOURS, draw_published, value_at
+from weft.studies.table_curves import COLOURS, draw_published, name_axes, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,6 +76,7 @@ def _sample_row(workload: str, model: str, sample: Sample) -> Observation:
         reason=REASONS.get((workload, model), ""),
         system=STATED,
         tolerance=0.05,
+        role="fit",
     )
 
 
@@ -96,7 +98,6 @@ def _completion_ratio() -> Observation:
         source="model",
         system=STATED,
         tolerance=0.05,
-        predicted=True,
     )
 
 
@@ -125,28 +126,23 @@ def _judge_third_degree(_: Records) -> Verdict:
     )
 
 
-def _curves_panel(workload: str) -> Callable[[Axes, Result], None]:
-    def draw(ax: Axes, result: Result) -> None:
-        for number, model in enumerate(MODELS[workload]):
-            series = result.records[f"{workload}, {model}"].quantities[SLOWDOWN]
-            assert isinstance(series, Series)
-            colour = OURS if model == CONVEX else COLOURS[number + 1]
-            ax.plot(
-                100 * np.array(series.x),
-                series.y,
-                color=colour,
-                label=model,
-                linestyle="-" if model == CONVEX else "--",
-            )
-        samples = find_samples(workload)
-        draw_published(ax, ((100 * s.share, s.slowdown) for s in samples), "published")
-        ax.set_xlim(0, 100)
-        ax.set_ylim(bottom=0)
-        ax.set_xlabel("share of the link (%)")
-        ax.set_ylabel(f"slowdown of {workload}")
-        legend(ax)
-
-    return draw
+def _draw_curves(workload: str, ax: Axes, result: Result) -> None:
+    for number, model in enumerate(MODELS[workload]):
+        series = result.records[f"{workload}, {model}"].quantities[SLOWDOWN]
+        assert isinstance(series, Series)
+        colour = OURS if model == CONVEX else COLOURS[number + 1]
+        ax.plot(
+            100 * np.array(series.x),
+            series.y,
+            color=colour,
+            label=model,
+            linestyle="-" if model == CONVEX else "--",
+        )
+    samples = find_samples(workload)
+    draw_published(ax, ((100 * s.share, s.slowdown) for s in samples), "published")
+    ax.set_xlim(0, 100)
+    ax.set_ylim(bottom=0)
+    name_axes(ax, "share of the link (%)", f"slowdown of {workload}")
 
 
 FIG4_3 = Study(
@@ -166,30 +162,21 @@ FIG4_3 = Study(
         ),
         _completion_ratio(),
     ),
-    claims=(
-        Claim(
-            statement="A polynomial of first degree cannot accommodate the samples of SQL.",
-            place="4.2.2, Figure 4.3",
-            source="model",
-            system=STATED,
-            judge=_judge_error("SQL", "degree 1", 0.15, within=False),
-        ),
-        Claim(
-            statement="A polynomial of second degree fits the samples of LR perfectly.",
-            place="4.2.2, Figure 4.3",
-            source="model",
-            system=STATED,
-            judge=_judge_error("LR", "degree 2", 0.02, within=True),
-        ),
-        Claim(
-            statement="SQL needs a polynomial of third degree.",
-            place="4.2.2, Figure 4.3",
-            source="model",
-            system=STATED,
-            judge=_judge_third_degree,
-        ),
+    claims=build_claims(
+        "4.2.2, Figure 4.3",
+        "model",
+        STATED,
+        {
+            "A polynomial of first degree cannot accommodate the samples of SQL.": _judge_error(
+                "SQL", "degree 1", 0.15, within=False
+            ),
+            "A polynomial of second degree fits the samples of LR perfectly.": _judge_error(
+                "LR", "degree 2", 0.02, within=True
+            ),
+            "SQL needs a polynomial of third degree.": _judge_third_degree,
+        },
     ),
-    panels=tuple(map(_curves_panel, WORKLOADS)),
+    panels=tuple(partial(_draw_curves, workload) for workload in WORKLOADS),
     notes=(
         "Published are the figure's samples as far as the text states them: SQL at 10, 25 and "
         "100 %, LR at 10, 25, 75 and 100 %. Fits that pass through any samples are left out.",

@@ -8,31 +8,33 @@ of the method. Entry points: `FIG4_7`, `build_fig4_7`, `FIG4_8`, `FIG4_9`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from weft.control.policy.levels import Hierarchy, Levels, assign_levels, build_hierarchy
 from weft.control.policy.plan import ConnectionPath, Plan, build_plan, build_policy
 from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.fabric import Port
-from weft.plot.style import MUTED, legend
+from weft.plot.style import MUTED
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
-from weft.studies.observation import Claim, Observation, Records, Verdict, scalar_in
-from weft.studies.points import model_point
+from weft.studies.observation import Claim, Observation, Records, Verdict, build_claims, scalar_in
+from weft.studies.points import Point, model_point
 from weft.studies.published import find_table
 from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.saba.stated_values import find_slowdowns
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.table_curves import COLOURS
+from weft.studies.table_curves import COLOURS, name_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHARE = 0.25
+AXES_HEIGHT_PT = 170  # of a panel's axes, about
 GROUP_TABLE = find_table("saba-fig4-7")
 LINES = "lines through the stated slowdowns at 25 and 100 %"
 MAPPED = "workloads with a stated slowdown"
@@ -74,7 +76,7 @@ def _judge_groups(records: Records) -> Verdict:
     return Verdict(holds=holds, evidence=evidence)
 
 
-def _judge_three_levels(_: Records) -> Verdict:
+def _judge_ten(_: Records) -> Verdict:
     unknown = [
         str(name) for name in GROUP_TABLE.cells("workload") if name not in fit_stated_lines()
     ]
@@ -82,31 +84,27 @@ def _judge_three_levels(_: Records) -> Verdict:
     return Verdict(holds=None, evidence=evidence)
 
 
-def _levels_panel(
-    models: Mapping[str, Polynomial], levels: Levels
-) -> Callable[[Axes, Result], None]:
-    def draw(ax: Axes, _: Result) -> None:
-        assignment = levels.assignment
-        for number in sorted(set(assignment.values())):
-            coefficients = [
-                models[name].coefficients for name in models if assignment[name] == number
-            ]
-            ax.plot(
-                [c[0] for c in coefficients],
-                [c[1] for c in coefficients],
-                "o",
-                color=COLOURS[number],
-                label=f"level {number}",
-            )
-        for name, model in models.items():
-            c0, c1 = model.coefficients
-            ax.annotate(name, (c0, c1), textcoords="offset points", xytext=(6, 4))
-        ax.margins(x=0.15)
-        ax.set_xlabel("c0 (slowdown)")
-        ax.set_ylabel("c1 (slowdown per link)")
-        legend(ax)
-
-    return draw
+def _draw_levels(models: Mapping[str, Polynomial], levels: Levels, ax: Axes, _: Result) -> None:
+    assignment = levels.assignment
+    for number in sorted(set(assignment.values())):
+        coefficients = [models[name].coefficients for name in models if assignment[name] == number]
+        ax.plot(
+            [c[0] for c in coefficients],
+            [c[1] for c in coefficients],
+            "o",
+            color=COLOURS[number],
+            label=f"level {number}",
+        )
+    slopes = [model.coefficients[1] for model in models.values()]
+    points = AXES_HEIGHT_PT / ((max(slopes) - min(slopes)) or 1.0)
+    below = inf  # where the name before stands: names keep a line's distance
+    for name, model in sorted(models.items(), key=lambda item: -item[1].coefficients[1]):
+        c0, c1 = model.coefficients
+        below = min(points * c1 + 4, below - 10)
+        offset = (6, below - points * c1)
+        ax.annotate(name, (c0, c1), textcoords="offset points", xytext=offset)
+    ax.margins(x=0.15)
+    name_axes(ax, "c0 (slowdown)", "c1 (slowdown per link)")
 
 
 # Applications here, in as many levels as the figure has.
@@ -147,71 +145,56 @@ def _cohort_quantities(mapped: MappedCohort) -> Mapping[str, Quantity]:
     return {name: Scalar(level, "1") for name, level in mapped.levels.assignment.items()}
 
 
-def _judge_cohort(mapped: MappedCohort) -> Callable[[Records], Verdict]:
+def _judge_cohort(mapped: MappedCohort, records: Records) -> Verdict:
     """By slowdown at a quarter of the link, the least first, levels never fall."""
-
-    def judge(records: Records) -> Verdict:
-        record = records[mapped.setting]
-        order = [scalar_in(record, name, "1") for name in mapped.models]
-        groups = [", ".join(level.applications) for level in mapped.levels.levels]
-        return Verdict(holds=order == sorted(order), evidence=" | ".join(groups))
-
-    return judge
+    record = records[mapped.setting]
+    order = [scalar_in(record, name, "1") for name in mapped.models]
+    groups = [", ".join(level.applications) for level in mapped.levels.levels]
+    return Verdict(holds=order == sorted(order), evidence=" | ".join(groups))
 
 
-def _cohort_claim(mapped: MappedCohort) -> Claim:
-    return Claim(
-        statement="K-means on the coefficients of first-degree models groups applications by their "
-        f"sensitivity to bandwidth ({FIGURE_LEVELS} levels).",
-        place=GROUP_TABLE.place,
-        source="model",
-        system=mapped.system,
-        judge=_judge_cohort(mapped),
+def _level_claims(mapped: Sequence[MappedCohort]) -> Iterator[Claim]:
+    yield from build_claims(
+        GROUP_TABLE.place,
+        "model",
+        LINES,
+        {
+            "TS, PR and SQL get one level and LR another, by the coefficients of their "
+            "first-degree models.": _judge_groups,
+            "With three levels: TS, WC, PR, SQL; SVM, NI, NW; LR, RF, GBT.": _judge_ten,
+        },
     )
+    grouped = (
+        "K-means on the coefficients of first-degree models groups applications by their "
+        f"sensitivity to bandwidth ({FIGURE_LEVELS} levels)."
+    )
+    for m in mapped:
+        judges = {grouped: partial(_judge_cohort, m)}
+        yield from build_claims(GROUP_TABLE.place, "model", m.system, judges)
+
+
+def _level_points(mapped: Sequence[MappedCohort]) -> Iterator[Point]:
+    yield model_point(MAPPED, {"levels": 2}, _levels_quantities, LINES)
+    for m in mapped:
+        quantities = partial(_cohort_quantities, m)
+        yield model_point(m.setting, {"levels": FIGURE_LEVELS}, quantities, m.system)
 
 
 def build_fig4_7(cohorts: Sequence[Cohort]) -> Study:
     """The study, with these sets of applications beside the stated workloads."""
-    mapped = [
-        mapped_cohort for mapped_cohort in map(_map_cohort, cohorts) if mapped_cohort is not None
-    ]
+    mapped = [m for m in map(_map_cohort, cohorts) if m is not None]
     return Study(
         name="saba-fig4.7",
         title="Applications to priority levels by K-means",
         paper=SABA_PAPER,
         place="Figure 4.7, 4.3.3.1",
         system=LINES,
-        points=(
-            model_point(MAPPED, {"levels": 2}, _levels_quantities, LINES),
-            *(
-                model_point(
-                    m.setting, {"levels": FIGURE_LEVELS}, partial(_cohort_quantities, m), m.system
-                )
-                for m in mapped
-            ),
-        ),
+        points=tuple(_level_points(mapped)),
         observations=(),
-        claims=(
-            Claim(
-                statement="TS, PR and SQL get one level and LR another, by the coefficients of "
-                "their first-degree models.",
-                place=GROUP_TABLE.place,
-                source="model",
-                system=LINES,
-                judge=_judge_groups,
-            ),
-            Claim(
-                statement="With three levels: TS, WC, PR, SQL; SVM, NI, NW; LR, RF, GBT.",
-                place=GROUP_TABLE.place,
-                source="model",
-                system=LINES,
-                judge=_judge_three_levels,
-            ),
-            *map(_cohort_claim, mapped),
-        ),
+        claims=tuple(_level_claims(mapped)),
         panels=(
-            _levels_panel(fit_stated_lines(), assign_stated_levels()),
-            *(_levels_panel(m.models, m.levels) for m in mapped),
+            partial(_draw_levels, fit_stated_lines(), assign_stated_levels()),
+            *(partial(_draw_levels, m.models, m.levels) for m in mapped),
         ),
         notes=(
             "The coefficients of the ten workloads are in the picture only. Four have a stated "
@@ -254,19 +237,27 @@ def _hierarchy_quantities() -> Mapping[str, Quantity]:
 HIERARCHY = "hierarchy of eight levels"
 
 
-def _clusters_row(step: int, clusters: int) -> Observation:
+def _example_row(
+    setting: str, quantity: str, published: float, record: str, name: str, place: str
+) -> Observation:
+    """A number that the text states of its own example, beside that of ours."""
     return Observation(
-        setting=f"step {step}",
-        quantity=CLUSTERS,
+        setting=setting,
+        quantity=quantity,
         unit="1",
         kind="value",
-        published=clusters,
-        read=lambda records: scalar_in(records[HIERARCHY], f"step {step}", "1"),
-        place=find_table("saba-fig4-8").place,
+        published=published,
+        read=lambda records: scalar_in(records[record], name, "1"),
+        place=place,
         source="model",
         tolerance=0.0,
-        predicted=True,
+        role="check",
     )
+
+
+def _clusters_row(step: int, clusters: int) -> Observation:
+    place = find_table("saba-fig4-8").place
+    return _example_row(f"step {step}", CLUSTERS, clusters, HIERARCHY, f"step {step}", place)
 
 
 def _judge_steps(records: Records) -> Verdict:
@@ -295,15 +286,16 @@ FIG4_8 = Study(
     system=EXAMPLE,
     points=(model_point(HIERARCHY, {"levels": LEVELS}, _hierarchy_quantities, EXAMPLE),),
     observations=(_clusters_row(1, LEVELS), _clusters_row(LEVELS - LEAST_QUEUES + 1, LEAST_QUEUES)),
-    claims=(
-        Claim(
-            statement="Every step joins two clusters into one, until as many are left as the "
-            "switch with the fewest queues has.",
-            place="4.3.3.2",
-            source="model",
-            system=EXAMPLE,
-            judge=_judge_steps,
-        ),
+    claims=build_claims(
+        "4.3.3.2",
+        "model",
+        EXAMPLE,
+        {
+            (
+                "Every step joins two clusters into one, until as many are left as the "
+                "switch with the fewest queues has."
+            ): _judge_steps
+        },
     ),
     panels=(_draw_hierarchy,),
     notes=(
@@ -344,18 +336,7 @@ def _port_quantities(number: int) -> Mapping[str, Quantity]:
 
 
 def _step_row(name: str, step: float) -> Observation:
-    return Observation(
-        setting=f"port {name}",
-        quantity=STEP,
-        unit="1",
-        kind="value",
-        published=step,
-        read=lambda records: scalar_in(records[f"port {name}"], STEP, "1"),
-        place=PORTS.place,
-        source="model",
-        tolerance=0.0,
-        predicted=True,
-    )
+    return _example_row(f"port {name}", STEP, step, f"port {name}", STEP, PORTS.place)
 
 
 def _queues_text(number: int) -> str:
@@ -419,23 +400,20 @@ FIG4_9 = Study(
         for n, row in enumerate(PORTS.rows, start=1)
     ),
     observations=tuple(_step_row(str(row[0]), float(row[2])) for row in PORTS.rows),
-    claims=(
-        Claim(
-            statement="Levels 1 and 4 have a queue each at one port; at the other levels 1 and 2 "
-            "share one, and level 3 has the second.",
-            place=PORTS.place,
-            source="model",
-            system=EXAMPLE,
-            judge=_judge_mapping,
-        ),
-        Claim(
-            statement="An application has different weights at two ports that it shares with "
-            "different applications.",
-            place=PORTS.place,
-            source="model",
-            system=EXAMPLE,
-            judge=_judge_weights,
-        ),
+    claims=build_claims(
+        PORTS.place,
+        "model",
+        EXAMPLE,
+        {
+            (
+                "Levels 1 and 4 have a queue each at one port; at the other levels 1 and 2 "
+                "share one, and level 3 has the second."
+            ): _judge_mapping,
+            (
+                "An application has different weights at two ports that it shares with "
+                "different applications."
+            ): _judge_weights,
+        },
     ),
     panels=(_draw_ports,),
     notes=(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.plot.style import legend
 from weft.records import Quantity, Scalar, Series
 from weft.sensitivity.application import Application
 from weft.sensitivity.fit import Sample, r_squared
@@ -23,6 +22,7 @@ from weft.studies.observation import (
     Records,
     Unavailable,
     Verdict,
+    build_claims,
     scalar_in,
 )
 from weft.studies.points import Point, model_point, record_point
@@ -37,7 +37,7 @@ from weft.studies.saba.stated_values import (
     find_samples,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.table_curves import COLOURS, MARKERS, draw_published
+from weft.studies.table_curves import COLOURS, MARKERS, draw_published, name_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,6 +82,7 @@ def _r_squared_row(workload: str, model: str, value: float | None, system: str) 
         source="model",
         system=system,
         tolerance=0.01 if system == COMPLETED else ANOTHER_SYSTEM,
+        role="fit",
     )
 
 
@@ -151,42 +152,34 @@ def _cohort_rows(cohort: Cohort) -> tuple[Observation, ...]:
     )
 
 
-def _judge_cohort(cohort: Cohort) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        if not cohort.sensitive:
-            raise Unavailable("no application is slowed enough for R² to tell")
-        least = find_statement("saba", "r2-least-degree-1").value
-        values = {
-            app.name: _read_r_squared(cohort, app, "degree 1", records) for app in cohort.sensitive
-        }
-        text = ", ".join(f"{name} {value:.2f}" for name, value in values.items())
-        return Verdict(holds=min(values.values()) > least, evidence=text)
-
-    return judge
+def _judge_cohort(cohort: Cohort, records: Records) -> Verdict:
+    if not cohort.sensitive:
+        raise Unavailable("no application is slowed enough for R² to tell")
+    least = find_statement("saba", "r2-least-degree-1").value
+    values = {
+        app.name: _read_r_squared(cohort, app, "degree 1", records) for app in cohort.sensitive
+    }
+    text = ", ".join(f"{name} {value:.2f}" for name, value in values.items())
+    return Verdict(holds=min(values.values()) > least, evidence=text)
 
 
-def _cohort_panel(cohort: Cohort) -> Callable[[Axes, Result], None]:
-    def draw(ax: Axes, result: Result) -> None:
-        models = [*(f"degree {k}" for k in DEGREES), CONVEX]
-        for number, app in enumerate(cohort.sensitive):
-            record = result.records[cohort.setting(app.name)]
-            numbers = [n for n, model in enumerate(models) if model in record.quantities]
-            ax.plot(
-                numbers,
-                [scalar_in(record, models[n], "1") for n in numbers],
-                marker=MARKERS[number % len(MARKERS)],
-                markersize=4,
-                linewidth=1.2,
-                color=COLOURS[number % len(COLOURS)],
-                label=app.name,
-            )
-        ax.set_xticks(range(len(models)), models)
-        ax.set_ylim(top=1.02)
-        ax.set_xlabel("model")
-        ax.set_ylabel("R²")
-        legend(ax)
-
-    return draw
+def _draw_cohort(cohort: Cohort, ax: Axes, result: Result) -> None:
+    models = [*(f"degree {k}" for k in DEGREES), CONVEX]
+    for number, app in enumerate(cohort.sensitive):
+        record = result.records[cohort.setting(app.name)]
+        numbers = [n for n, model in enumerate(models) if model in record.quantities]
+        ax.plot(
+            numbers,
+            [scalar_in(record, models[n], "1") for n in numbers],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4,
+            linewidth=1.2,
+            color=COLOURS[number % len(COLOURS)],
+            label=app.name,
+        )
+    ax.set_xticks(range(len(models)), models)
+    ax.set_ylim(top=1.02)
+    name_axes(ax, "model", "R²")
 
 
 def _describe_chosen(result: Result) -> tuple[str, ...]:
@@ -215,22 +208,16 @@ def _r_squared_panel(ax: Axes, result: Result) -> None:
         draw_published(ax, values.items(), f"published: {workload}", "os"[number], 8.5)
     ax.set_xticks(DEGREES)
     ax.set_ylim(0, 1.02)
-    ax.set_xlabel("degree of the polynomial")
-    ax.set_ylabel("R²")
-    legend(ax)
+    name_axes(ax, "degree of the polynomial", "R²")
 
 
 def _claims(cohorts: Sequence[Cohort]) -> tuple[Claim, ...]:
     return (
-        Claim(
-            statement="R² grows with the degree of the polynomial.",
-            place=PLACE,
-            source="model",
-            system=COMPLETED,
-            judge=_judge_growth,
-        ),
-        Claim(
-            statement=ABOVE, place=PLACE, source="model", system=COMPLETED, judge=_judge_workloads
+        *build_claims(
+            PLACE,
+            "model",
+            COMPLETED,
+            {"R² grows with the degree of the polynomial.": _judge_growth, ABOVE: _judge_workloads},
         ),
         *(
             Claim(
@@ -238,7 +225,7 @@ def _claims(cohorts: Sequence[Cohort]) -> tuple[Claim, ...]:
                 place=PLACE,
                 source="measurement",
                 system=cohort.system,
-                judge=_judge_cohort(cohort),
+                judge=partial(_judge_cohort, cohort),
             )
             for cohort in cohorts
         ),
@@ -264,7 +251,7 @@ def build_fig4_4(cohorts: Sequence[Cohort]) -> Study:
             *(row for cohort in cohorts for row in _cohort_rows(cohort)),
         ),
         claims=_claims(cohorts),
-        panels=(_r_squared_panel, *(_cohort_panel(c) for c in cohorts if c.sensitive)),
+        panels=(_r_squared_panel, *(partial(_draw_cohort, c) for c in cohorts if c.sensitive)),
         notes=(
             "The published R² are of seven samples (5, 10, 25, 50, 75, 90, 100 %), of which the "
             "text states 3 for SQL and 4 for LR: R² of fits to those alone are told, not judged.",

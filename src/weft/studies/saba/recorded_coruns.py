@@ -1,7 +1,7 @@
 """Beside Saba's Fig. 3.2: applications that ran at the same time here, in one queue and in several.
 
 Recorded rounds of `weft corun`: all in one queue, a queue each of equal weights, and of the weights
-that make the total predicted slowdown least. Rows are means of the repetitions, with their 95 %
+with the lowest total predicted slowdown. Rows are means of the repetitions, with their 95 %
 intervals in the verdicts, and beside them what was predicted when they were measured. Entry points:
 `CoRun`, `project_coruns`.
 """
@@ -18,7 +18,6 @@ import numpy as np
 
 from weft.corun.outcome import TITLES, Mean, Outcome, compute_outcome
 from weft.corun.rounds import EQUAL, LEND, ONE, SCHEMES, WEFT, read_schemes
-from weft.plot.style import legend
 from weft.records import Quantity, Record, Scalar
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
@@ -35,7 +34,7 @@ from weft.studies.points import Point, record_point
 from weft.studies.published import find_table
 from weft.studies.saba.cohort import read_coruns
 from weft.studies.study import Result
-from weft.studies.table_curves import COLOURS
+from weft.studies.table_curves import COLOURS, name_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -257,36 +256,28 @@ def _judge(
 # ---- Figure -----------------------------------------------------------------------------------
 
 
-def corun_panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
+def draw_coruns(coruns: Sequence[CoRun], ax: Axes, _: Result) -> None:
     """Mean slowdown of each group with each scheme, with its interval."""
-
-    def draw(ax: Axes, _: Result) -> None:
-        measured = [
-            scheme for scheme in SCHEMES if any(scheme in c.outcome.overall for c in coruns)
+    measured = [scheme for scheme in SCHEMES if any(scheme in c.outcome.overall for c in coruns)]
+    width = 0.8 / len(measured)
+    for number, scheme in enumerate(measured):
+        means = [
+            (n, c.outcome.overall[scheme])
+            for n, c in enumerate(coruns)
+            if scheme in c.outcome.overall
         ]
-        width = 0.8 / len(measured)
-        for number, scheme in enumerate(measured):
-            means = [
-                (n, c.outcome.overall[scheme])
-                for n, c in enumerate(coruns)
-                if scheme in c.outcome.overall
-            ]
-            x = np.array([n for n, _ in means]) + width * (number - (len(measured) - 1) / 2)
-            halves = [mean.half if isfinite(mean.half) else 0.0 for _, mean in means]
-            ax.bar(
-                x,
-                [mean.value for _, mean in means],
-                width=0.92 * width,
-                yerr=halves,
-                capsize=3,
-                color=COLOURS[number],
-                label=TITLES[scheme],
-            )
-        labels = ["\n".join(c.outcome.names) for c in coruns]
-        ax.set_xticks(range(len(coruns)), labels, fontsize=7.5)
-        ax.set_ylim(bottom=0)
-        ax.set_xlabel("applications at the same time, measured")
-        ax.set_ylabel("mean slowdown")
-        legend(ax)
-
-    return draw
+        x = np.array([n for n, _ in means]) + width * (number - (len(measured) - 1) / 2)
+        halves = [mean.half if isfinite(mean.half) else 0.0 for _, mean in means]
+        ax.bar(
+            x,
+            [mean.value for _, mean in means],
+            width=0.92 * width,
+            yerr=halves,
+            capsize=3,
+            color=COLOURS[number],
+            label=TITLES[scheme],
+        )
+    labels = ["\n".join(c.outcome.names) for c in coruns]
+    ax.set_xticks(range(len(coruns)), labels, fontsize=7.5)
+    ax.set_ylim(bottom=0)
+    name_axes(ax, "applications at the same time, measured", "mean slowdown")

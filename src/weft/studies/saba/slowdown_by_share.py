@@ -7,13 +7,13 @@ says of them all. Entry points: `FIG3_1`, `build_fig3_1`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.plot.style import legend
-from weft.studies.observation import Claim, Observation, Records, Unavailable, Verdict
+from weft.studies.observation import Claim, Observation, Records, Unavailable, Verdict, build_claims
 from weft.studies.published import find_statement, find_table
 from weft.studies.saba.cohort import (
     SLOWDOWN,
@@ -25,7 +25,7 @@ from weft.studies.saba.cohort import (
 )
 from weft.studies.saba.stated_values import find_slowdowns, format_share
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.table_curves import COLOURS, draw_published
+from weft.studies.table_curves import COLOURS, draw_published, name_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,70 +106,54 @@ def _ends(cohort: Cohort, records: Records, share: float) -> tuple[float, float,
     return slowdowns[0], slowdowns[-1], text
 
 
-def _judge_quarter(cohort: Cohort) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        least, most, text = _ends(cohort, records, LOW)
-        return Verdict(holds=most >= APART * least, evidence=text)
-
-    return judge
+def _judge_quarter(cohort: Cohort, records: Records) -> Verdict:
+    least, most, text = _ends(cohort, records, LOW)
+    return Verdict(holds=most >= APART * least, evidence=text)
 
 
-def _judge_three_quarters(cohort: Cohort) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        least, most, text = _ends(cohort, records, HIGH)
-        return Verdict(holds=most > NOTICED and least < UNNOTICED, evidence=text)
-
-    return judge
+def _judge_three_quarters(cohort: Cohort, records: Records) -> Verdict:
+    least, most, text = _ends(cohort, records, HIGH)
+    return Verdict(holds=most > NOTICED and least < UNNOTICED, evidence=text)
 
 
 def _claims(cohort: Cohort) -> tuple[Claim, ...]:
-    return (
-        Claim(
-            statement="Applications are not equally sensitive: with 25 % of the link some take "
-            f"{APART:g} times as long as others, relative to the whole link.",
-            place=TABLE.place,
-            source="measurement",
-            system=cohort.system,
-            judge=_judge_quarter(cohort),
-        ),
-        Claim(
-            statement="A quarter of the link less slows some considerably and others not at all.",
-            place=TABLE.place,
-            source="measurement",
-            system=cohort.system,
-            judge=_judge_three_quarters(cohort),
-        ),
+    return build_claims(
+        TABLE.place,
+        "measurement",
+        cohort.system,
+        {
+            (
+                "Applications are not equally sensitive: with 25 % of the link some take "
+                f"{APART:g} times as long as others, relative to the whole link."
+            ): partial(_judge_quarter, cohort),
+            "A quarter of the link less slows some considerably and others not at all.": partial(
+                _judge_three_quarters, cohort
+            ),
+        },
     )
 
 
 # ---- Figure -----------------------------------------------------------------------------------
 
 
-def _bars(cohort: Cohort) -> Callable[[Axes, Result], None]:
-    def draw(ax: Axes, result: Result) -> None:
-        names = [app.name for app in cohort.by_sensitivity(LOW)]
-        for number, share in enumerate((HIGH, LOW)):
-            shown = [n for n in names if cohort.applications[n] in cohort.by_sensitivity(share)]
-            heights = [mean_at(result.records[cohort.setting(n)], SLOWDOWN, share) for n in shown]
-            x = np.array([names.index(n) for n in shown]) + 0.4 * (number - 0.5)
-            ax.bar(
-                x, heights, width=0.37, color=COLOURS[number], label=f"ours, {format_share(share)}"
-            )
-        workloads = [str(name) for name in TABLE.cells("workload")]
-        for number, share in enumerate((HIGH, LOW)):
-            slowdowns = find_slowdowns(share)
-            xs = [len(names) + workloads.index(n) + 0.4 * (number - 0.5) for n in slowdowns]
-            points = zip(xs, slowdowns.values(), strict=True)
-            draw_published(ax, points, f"published, {format_share(share)}", "so"[number], 7)
-        ax.axhline(1, color="#9CA3AF", linewidth=0.8)
-        labels = [*names, *workloads]
-        ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=8)
-        ax.set_ylim(bottom=0)
-        ax.set_xlabel("application")
-        ax.set_ylabel("slowdown")
-        legend(ax)
-
-    return draw
+def _draw_bars(cohort: Cohort, ax: Axes, result: Result) -> None:
+    names = [app.name for app in cohort.by_sensitivity(LOW)]
+    for number, share in enumerate((HIGH, LOW)):
+        shown = [n for n in names if cohort.applications[n] in cohort.by_sensitivity(share)]
+        heights = [mean_at(result.records[cohort.setting(n)], SLOWDOWN, share) for n in shown]
+        x = np.array([names.index(n) for n in shown]) + 0.4 * (number - 0.5)
+        ax.bar(x, heights, width=0.37, color=COLOURS[number], label=f"ours, {format_share(share)}")
+    workloads = [str(name) for name in TABLE.cells("workload")]
+    for number, share in enumerate((HIGH, LOW)):
+        slowdowns = find_slowdowns(share)
+        xs = [len(names) + workloads.index(n) + 0.4 * (number - 0.5) for n in slowdowns]
+        points = zip(xs, slowdowns.values(), strict=True)
+        draw_published(ax, points, f"published, {format_share(share)}", "so"[number], 7)
+    ax.axhline(1, color="#9CA3AF", linewidth=0.8)
+    labels = [*names, *workloads]
+    ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=8)
+    ax.set_ylim(bottom=0)
+    name_axes(ax, "application", "slowdown")
 
 
 def build_fig3_1(cohorts: Sequence[Cohort]) -> Study:
@@ -186,7 +170,7 @@ def build_fig3_1(cohorts: Sequence[Cohort]) -> Study:
             row for c in cohorts for row in (*_spread_rows(c), *_application_rows(c))
         ),
         claims=tuple(claim for c in several for claim in _claims(c)),
-        panels=tuple(map(_bars, cohorts)),
+        panels=tuple(partial(_draw_bars, cohort) for cohort in cohorts),
         notes=(
             "Published are ten Spark and Flink jobs on eight servers and 56 Gb/s InfiniBand; the "
             "text states four of their slowdowns, and with 25 % the extremes and the mean. Ours "

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import model_volume, predict_slowdowns
-from weft.plot.style import legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
 from weft.sensitivity.model import Sensitivity
-from weft.studies.observation import Claim, Observation, Records, Verdict, scalar_in
+from weft.studies.observation import Claim, Observation, Records, Verdict, build_claims, scalar_in
 from weft.studies.points import Point, model_point
 from weft.studies.published import find_table
 from weft.studies.saba import recorded_coruns
@@ -29,7 +29,7 @@ from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.saba.recorded_coruns import CoRun, project_coruns
 from weft.studies.saba.stated_values import TIMED, TIMES, find_samples, find_slowdowns, split_times
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.table_curves import COLOURS, draw_published
+from weft.studies.table_curves import COLOURS, draw_published, name_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,7 +138,7 @@ def _row(pair: Pair, scheme: str, quantity: str, theirs: float | None = None) ->
         source="model",
         system=pair.system,
         tolerance=0.10,
-        predicted=True,
+        role="check" if quantity == MEAN else "prediction",  # the mean of the two rows before it
     )
 
 
@@ -163,81 +163,66 @@ def _cohort_rows(pair: Pair) -> list[Observation]:
 # ---- Claims -----------------------------------------------------------------------------------
 
 
-def _judge_mean(pair: Pair) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        means = [scalar_in(records[pair.setting(s)], MEAN, "1") for s in (EVEN, SKEWED, BEST)]
-        first = scalar_in(records[pair.setting(BEST)], SHARE, "1")
-        evidence = (
-            f"mean slowdown {means[0]:.2f} evenly, {means[1]:.2f} with 75 : 25, {means[2]:.2f} "
-            f"with weft's {100 * first:.0f} : {100 - 100 * first:.0f}"
-        )
-        return Verdict(holds=means[1] < means[0], evidence=evidence)
-
-    return judge
+def _judge_mean(pair: Pair, records: Records) -> Verdict:
+    means = [scalar_in(records[pair.setting(s)], MEAN, "1") for s in (EVEN, SKEWED, BEST)]
+    first = scalar_in(records[pair.setting(BEST)], SHARE, "1")
+    evidence = (
+        f"mean slowdown {means[0]:.2f} evenly, {means[1]:.2f} with 75 : 25, {means[2]:.2f} "
+        f"with weft's {100 * first:.0f} : {100 - 100 * first:.0f}"
+    )
+    return Verdict(holds=means[1] < means[0], evidence=evidence)
 
 
-def _judge_gain(pair: Pair) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        even, skewed = (records[pair.setting(scheme)] for scheme in (EVEN, SKEWED))
-        first, second = ([scalar_in(r, n, "1") for r in (even, skewed)] for n in pair.names)
-        gain, loss = first[0] - first[1], second[1] - second[0]
-        evidence = (
-            f"{pair.names[0]} {first[0]:.2f} → {first[1]:.2f}, "
-            f"{pair.names[1]} {second[0]:.2f} → {second[1]:.2f}"
-        )
-        return Verdict(holds=gain > MUCH and loss < gain / 2, evidence=evidence)
-
-    return judge
+def _judge_gain(pair: Pair, records: Records) -> Verdict:
+    even, skewed = (records[pair.setting(scheme)] for scheme in (EVEN, SKEWED))
+    first, second = ([scalar_in(r, n, "1") for r in (even, skewed)] for n in pair.names)
+    gain, loss = first[0] - first[1], second[1] - second[0]
+    evidence = (
+        f"{pair.names[0]} {first[0]:.2f} → {first[1]:.2f}, "
+        f"{pair.names[1]} {second[0]:.2f} → {second[1]:.2f}"
+    )
+    return Verdict(holds=gain > MUCH and loss < gain / 2, evidence=evidence)
 
 
 def _claims(pair: Pair) -> tuple[Claim, ...]:
-    return (
-        Claim(
-            statement=f"A share of 75 % for the more sensitive of two ({pair.names[0]}) and 25 % "
-            f"for the other ({pair.names[1]}) lowers their mean slowdown.",
-            place=TABLE.place,
-            source="model",
-            system=pair.system,
-            judge=_judge_mean(pair),
-        ),
-        Claim(
-            statement="The more sensitive one gains much more than the other loses.",
-            place=TABLE.place,
-            source="model",
-            system=pair.system,
-            judge=_judge_gain(pair),
-        ),
+    return build_claims(
+        TABLE.place,
+        "model",
+        pair.system,
+        {
+            (
+                f"A share of 75 % for the more sensitive of two ({pair.names[0]}) and 25 % "
+                f"for the other ({pair.names[1]}) lowers their mean slowdown."
+            ): partial(_judge_mean, pair),
+            "The more sensitive one gains much more than the other loses.": partial(
+                _judge_gain, pair
+            ),
+        },
     )
 
 
 # ---- Figure -----------------------------------------------------------------------------------
 
 
-def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]:
+def _draw_bars(pairs: Sequence[Pair], theirs: bool, ax: Axes, result: Result) -> None:
     """Slowdown of both by scheme, a bar for each pair of models."""
-
-    def draw(ax: Axes, result: Result) -> None:
-        columns = [(s, n) for s in (EVEN, SKEWED, BEST) for n in (0, 1)]
-        width = 0.8 / len(pairs)
-        for number, pair in enumerate(pairs):
-            heights = [
-                scalar_in(result.records[pair.setting(s)], pair.names[n], "1") for s, n in columns
-            ]
-            x = np.arange(len(columns)) + (number - (len(pairs) - 1) / 2) * width
-            label = " and ".join(pair.names) + pair.basis
-            ax.bar(x, heights, width=0.92 * width, color=COLOURS[number], label=label)
-        if theirs:
-            marks = [float(value) for row in TABLE.rows for value in row[2:4]]
-            draw_published(ax, enumerate(marks), "published")
-        names = [{p.names[n] for p in pairs} for n in (0, 1)]
-        labels = [f"{' / '.join(names[n])}\n{scheme}" for scheme, n in columns]
-        ax.set_xticks(range(len(columns)), labels, fontsize=7.5)
-        ax.set_ylim(bottom=0)
-        ax.set_xlabel("application and split of the link")
-        ax.set_ylabel("slowdown")
-        legend(ax)
-
-    return draw
+    columns = [(s, n) for s in (EVEN, SKEWED, BEST) for n in (0, 1)]
+    width = 0.8 / len(pairs)
+    for number, pair in enumerate(pairs):
+        heights = [
+            scalar_in(result.records[pair.setting(s)], pair.names[n], "1") for s, n in columns
+        ]
+        x = np.arange(len(columns)) + (number - (len(pairs) - 1) / 2) * width
+        label = " and ".join(pair.names) + pair.basis
+        ax.bar(x, heights, width=0.92 * width, color=COLOURS[number], label=label)
+    if theirs:
+        marks = [float(value) for row in TABLE.rows for value in row[2:4]]
+        draw_published(ax, enumerate(marks), "published")
+    names = [{p.names[n] for p in pairs} for n in (0, 1)]
+    labels = [f"{' / '.join(names[n])}\n{scheme}" for scheme, n in columns]
+    ax.set_xticks(range(len(columns)), labels, fontsize=7.5)
+    ax.set_ylim(bottom=0)
+    name_axes(ax, "application and split of the link", "slowdown")
 
 
 def _describe_lending(_: Result) -> tuple[str, ...]:
@@ -277,9 +262,9 @@ def build_fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = Non
             *recorded_coruns.corun_claims(measured),
         ),
         panels=(
-            _bars(THEIRS, True),
-            *(_bars([pair], False) for pair in cohort_pairs),
-            *([recorded_coruns.corun_panel(measured)] if measured else []),
+            partial(_draw_bars, THEIRS, True),
+            *(partial(_draw_bars, [pair], False) for pair in cohort_pairs),
+            *([partial(recorded_coruns.draw_coruns, measured)] if measured else []),
         ),
         notes=(
             "weft's split makes the sum of both slowdowns least. From samples TS cannot have less "

@@ -1,0 +1,1 @@
+"""Saba's evaluation at flow level: set-ups, ways to share, speedups and verdicts."""

@@ -1,0 +1,415 @@
+"""Ways to share ports among jobs, each with what it must know in advance.
+
+A way programs the lanes of all ports when a job begins or finishes, or when one begins or ceases
+to send. Saba's levels, queues and weights come from `weft.control.policy`; Sincronia's order from
+`weft.studies.saba.sharing`. Entry points: `WAYS`, `Knowledge`, `simulate_way`. Units: s, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+
+from weft._core import Shuffles
+from weft.control.policy.allocate import ModelSet, split_ports
+from weft.control.policy.levels import assign_levels, build_hierarchy, map_queues
+from weft.control.policy.port_policy import Htb, PortPolicy
+from weft.jobs import Job
+from weft.sensitivity.application import Application
+from weft.sensitivity.model import Sensitivity
+from weft.studies.saba.evaluation.cluster import (
+    PROFILED_NODES,
+    RATE_BPS,
+    Floats,
+    Flows,
+    Ints,
+    SetUp,
+    build_shuffles,
+    list_flows,
+)
+from weft.studies.saba.sharing import assign_priorities, order_coflows
+from weft.studies.saba.workloads import profile_job, read_testbed
+
+QUEUES, LEVELS = 8, 16  # of a port, of InfiniBand (4.6.1)
+SRPT_LANES = 32
+DEGREE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Knowledge:
+    """What a way may use: flows and paths, and the fitted models of the set-up's workloads.
+
+    `profiled` has those of all workloads that were ever profiled.
+    """
+
+    setup: SetUp
+    flows: Flows
+    models: Mapping[str, Sensitivity]
+    profiled: Mapping[str, Sensitivity]
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Random choices of ways, by the set-up's seed."""
+        return np.random.default_rng([self.setup.seed, 99])
+
+    def list_sets(self, present: Ints) -> tuple[list[tuple[int, ...]], Ints]:
+        """The different sets of present jobs at ports, and which set each port has."""
+        is_at = (self.flows.counts > 0) & (present > 0)[:, None]
+        columns, which = np.unique(is_at, axis=1, return_inverse=True)
+        sets = [tuple(np.flatnonzero(column).tolist()) for column in columns.T]
+        return sets, which.reshape(-1)
+
+
+class Sharing(Protocol):
+    """A way while jobs run."""
+
+    at_sends: bool
+
+    def update(self, run: Shuffles) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How ports are shared, what must be known in advance, and the rule that does it."""
+
+    name: str
+    knows: str
+    begin: Callable[[Knowledge], Sharing]
+
+
+def simulate_way(way: Way, knowledge: Knowledge) -> Floats:
+    """The completion time of each job, from its start."""
+    run = build_shuffles(knowledge.setup, knowledge.flows)
+    sharing = way.begin(knowledge)
+    while run.run(sharing.at_sends):
+        sharing.update(run)
+    starts = np.array([job.start_ps / 1e12 for job in knowledge.setup.jobs])
+    return np.asarray(run.finished_s - starts)
+
+
+def simulate_alone(setup: SetUp) -> Floats:
+    """The completion time of each job if there were no other."""
+    times = []
+    for number in range(len(setup.jobs)):
+        single = setup.select(number)
+        run = build_shuffles(single, list_flows(single))
+        while run.run():
+            pass
+        times.append(float(run.finished_s[0]) - single.jobs[0].start_ps / 1e12)
+    return np.array(times)
+
+
+# ---- Lanes that stay --------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Fixed:
+    """The same lanes at all ports for all time, of equal weight; `lane_of` each job."""
+
+    knowledge: Knowledge
+    lane_of: Ints
+    at_sends: bool = False
+    is_programmed: bool = False
+
+    def update(self, run: Shuffles) -> None:
+        if self.is_programmed:
+            return
+        self.is_programmed = True
+        ports = len(self.knowledge.flows.capacity)
+        lanes = int(self.lane_of.max()) + 1
+        lane = np.repeat(self.lane_of.astype(np.uint8), ports)
+        run.program(lanes, lane, np.ones(ports * lanes))
+
+
+def _number_workloads(setup: SetUp) -> Ints:
+    return np.unique(setup.workloads, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _share_one_lane(knowledge: Knowledge) -> Sharing:
+    return _Fixed(knowledge, np.zeros(len(knowledge.setup.jobs), dtype=np.int64))
+
+
+def _share_by_workload(knowledge: Knowledge) -> Sharing:
+    return _Fixed(knowledge, _number_workloads(knowledge.setup))
+
+
+def _share_random_lanes(knowledge: Knowledge) -> Sharing:
+    numbers = _number_workloads(knowledge.setup)
+    return _Fixed(knowledge, knowledge.rng.integers(0, QUEUES, int(numbers.max()) + 1)[numbers])
+
+
+# ---- Saba -------------------------------------------------------------------------------------
+
+
+def _permute(models: Mapping[str, Sensitivity], rng: np.random.Generator) -> dict[str, Sensitivity]:
+    """Every workload with another one's model: a random cycle of them."""
+    names = rng.permutation(sorted(models)).tolist()
+    return {name: models[names[n - 1]] for n, name in enumerate(names)}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Saba:
+    """Levels of the workloads that run, queues of levels at each port, weights by Eq. 4.2.
+
+    `weighing` are the models of Eq. 4.2, those of the mapping by default; None: equal weights.
+    `is_offline`: levels once for all profiled workloads. `lends` False: a job never gets more than
+    its weight. `queues` None: as many as workloads.
+    """
+
+    knowledge: Knowledge
+    mapping: Mapping[str, Sensitivity]
+    weighing: Mapping[str, Sensitivity] | None
+    queues: int | None = QUEUES
+    is_offline: bool = False
+    lends: bool = True
+    at_sends: bool = False
+
+    def update(self, run: Shuffles) -> None:
+        setup = self.knowledge.setup
+        present = np.asarray(run.present, dtype=np.int64)
+        running = {setup.workloads[j] for j in np.flatnonzero(present)}
+        sets, which = self.knowledge.list_sets(present)
+        weights = self._weigh(sets)
+        lanes, lane_of = self._map(sets, running)
+        table = np.zeros((len(sets), lanes))
+        lane = np.zeros((len(setup.jobs), len(sets)), dtype=np.uint8)
+        for number, jobs in enumerate(sets):
+            for job, weight in zip(jobs, weights[number], strict=True):
+                lane[job, number] = lane_of[number][job]
+                table[number, lane_of[number][job]] += weight
+        if self.weighing is None:
+            table[:] = 1.0
+        # Lanes that no job is in have no say; a weight that rounds to nothing still moves.
+        table = np.maximum(table, 1e-6)
+        run.program(
+            lanes,
+            np.ascontiguousarray(lane[:, which]).reshape(-1),
+            np.ascontiguousarray(table[which]).reshape(-1),
+            lending=self.lends,
+        )
+
+    def _weigh(self, sets: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        if self.weighing is None:
+            return [(1.0,) * len(jobs) for jobs in sets]
+        names = sorted(self.weighing)
+        rows = [
+            [names.index(self.knowledge.setup.workloads[job]) for job in jobs]
+            for jobs in sets
+            if jobs
+        ]
+        policy = _make_port_policy()
+        split = iter(
+            split_ports(ModelSet([self.weighing[n] for n in names]), rows, [policy] * len(rows))
+        )
+        units = float(policy.managed_units)
+        return [tuple(unit / units for unit in next(split)[0]) if jobs else () for jobs in sets]
+
+    def _map(
+        self, sets: Sequence[tuple[int, ...]], running: set[str]
+    ) -> tuple[int, list[dict[int, int]]]:
+        """Number of lanes, and the lane of each job at each set of ports."""
+        workloads = self.knowledge.setup.workloads
+        if not self.lends:
+            return len(workloads), [{job: job for job in jobs} for jobs in sets]
+        if self.queues is None:
+            numbers = _number_workloads(self.knowledge.setup).tolist()
+            return max(numbers) + 1, [{job: numbers[job] for job in jobs} for jobs in sets]
+        known = {name: self.mapping[name] for name in running}
+        if self.is_offline:
+            known = dict(self.knowledge.profiled)
+        levels = assign_levels(known, LEVELS)
+        hierarchy, level_of = build_hierarchy(levels), levels.assignment
+        lane_of: list[dict[int, int]] = []
+        for jobs in sets:
+            if not jobs:
+                lane_of.append({})
+                continue
+            mapped = map_queues(hierarchy, {level_of[workloads[j]] for j in jobs}, self.queues)
+            queue_of = {level: q for q, group in enumerate(mapped.queues) for level in group}
+            lane_of.append({job: queue_of[level_of[workloads[job]]] for job in jobs})
+        return self.queues, lane_of
+
+
+@cache
+def _make_port_policy() -> PortPolicy:
+    """Weights as fine as HTB's: the thesis does not say how fine its tables were."""
+    return PortPolicy(scheduler=Htb(queues=1, rate_kbps=round(RATE_BPS / 1e3)))
+
+
+def _begin_saba(queues: int | None) -> Callable[[Knowledge], Sharing]:
+    return lambda knowledge: _Saba(
+        knowledge=knowledge, mapping=knowledge.models, weighing=knowledge.models, queues=queues
+    )
+
+
+def _share_clustered_lanes(knowledge: Knowledge) -> Sharing:
+    return _Saba(knowledge=knowledge, mapping=knowledge.models, weighing=None)
+
+
+def _share_offline(knowledge: Knowledge) -> Sharing:
+    return _Saba(
+        knowledge=knowledge, mapping=knowledge.models, weighing=knowledge.models, is_offline=True
+    )
+
+
+def _share_fixed(knowledge: Knowledge) -> Sharing:
+    return _Saba(
+        knowledge=knowledge, mapping=knowledge.models, weighing=knowledge.models, lends=False
+    )
+
+
+def _share_placebo(knowledge: Knowledge) -> Sharing:
+    permuted = _permute(knowledge.models, knowledge.rng)
+    return _Saba(knowledge=knowledge, mapping=knowledge.models, weighing=permuted)
+
+
+def _share_mapped_placebo(knowledge: Knowledge) -> Sharing:
+    permuted = _permute(knowledge.models, knowledge.rng)
+    return _Saba(knowledge=knowledge, mapping=permuted, weighing=permuted)
+
+
+# ---- Strict orders ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Sincronia:
+    """Coflows that send, in the order of bottleneck-select-scale-iterate, on eight priorities."""
+
+    knowledge: Knowledge
+    at_sends: bool = True
+
+    def update(self, run: Shuffles) -> None:
+        counts, capacity = self.knowledge.flows.counts, self.knowledge.flows.capacity
+        demand = run.left_at_ports().reshape(counts.shape) / capacity
+        order = order_coflows(demand).order
+        # Who sends nothing comes first in the order, and must not take a priority.
+        active = [job for job in order if demand[job].any()]
+        lane = np.full(len(counts), QUEUES - 1, dtype=np.uint8)
+        for job, priority in assign_priorities(active, QUEUES).items():
+            lane[job] = priority
+        ports = counts.shape[1]
+        run.program(QUEUES, np.repeat(lane, ports), np.ones(ports * QUEUES), strict=True)
+
+
+@dataclass(slots=True)
+class _BySize:
+    """Strict lanes by the bytes that a flow has left."""
+
+    cutoffs: Floats
+    at_sends: bool = False
+    is_programmed: bool = False
+
+    def update(self, run: Shuffles) -> None:
+        if not self.is_programmed:
+            run.order_flows(self.cutoffs.tolist())
+            self.is_programmed = True
+
+
+def _list_message_bytes(setup: SetUp) -> tuple[Floats, Floats]:
+    """The messages of all stages, and how many of each there are."""
+    sizes, counts = [], []
+    for job, hosts in zip(setup.jobs, setup.hosts, strict=True):
+        for stage in job.stages:
+            if stage.volume_bytes and len(hosts) > 1:
+                sizes.append(stage.volume_bytes / (len(hosts) - 1))
+                counts.append((job.loops or 1) * len(hosts) * (len(hosts) - 1))
+    return np.array(sizes), np.array(counts, dtype=np.float64)
+
+
+def _share_by_remaining(knowledge: Knowledge) -> Sharing:
+    """As many lanes as the core has room for: cut-offs from the largest message down by halves."""
+    largest = _list_message_bytes(knowledge.setup)[0].max()
+    return _BySize(largest * np.geomspace(2.0**-15, 1, SRPT_LANES - 1)[:-1])
+
+
+def _share_by_grants(knowledge: Knowledge) -> Sharing:
+    """Eight priorities with cut-offs that give each the same bytes, as Homa sets them."""
+    sizes, counts = _list_message_bytes(knowledge.setup)
+    order = np.argsort(sizes)
+    carried = np.cumsum((sizes * counts)[order])
+    places = np.searchsorted(carried, carried[-1] * np.arange(1, QUEUES) / QUEUES)
+    return _BySize(np.unique(sizes[order][places]))
+
+
+_SENSITIVITY = "sensitivity model of every workload; jobs and paths at each port"
+
+WAYS: Mapping[str, Way] = {
+    way.name: way
+    for way in (
+        Way(name="one lane", knows="nothing", begin=_share_one_lane),
+        Way(name="fixed caps", knows=_SENSITIVITY, begin=_share_fixed),
+        Way(
+            name="lane per workload",
+            knows="the workload of a packet; unlimited lanes",
+            begin=_share_by_workload,
+        ),
+        Way(
+            name="8 equal lanes, random",
+            knows="the workload of a packet",
+            begin=_share_random_lanes,
+        ),
+        Way(
+            name="8 equal lanes, k-means",
+            knows="sensitivity models, for the mapping alone",
+            begin=_share_clustered_lanes,
+        ),
+        *(
+            Way(name=f"Saba, {queues} queues", knows=_SENSITIVITY, begin=_begin_saba(queues))
+            for queues in (2, 4)
+        ),
+        Way(name="Saba", knows=_SENSITIVITY, begin=_begin_saba(QUEUES)),
+        Way(name="Saba, 16 queues", knows=_SENSITIVITY, begin=_begin_saba(16)),
+        Way(name="Saba, unlimited queues", knows=_SENSITIVITY, begin=_begin_saba(None)),
+        Way(name="Saba, distributed", knows=_SENSITIVITY, begin=_share_offline),
+        Way(name="placebo", knows=f"{_SENSITIVITY}: a wrong one", begin=_share_placebo),
+        Way(
+            name="placebo, mapped too",
+            knows=f"{_SENSITIVITY}: a wrong one",
+            begin=_share_mapped_placebo,
+        ),
+        Way(
+            name="Homa",
+            knows="the size of each message when it starts; the distribution of sizes",
+            begin=_share_by_grants,
+        ),
+        Way(
+            name="Sincronia",
+            knows="all flows of a stage with their sizes when it starts; a view of all ports",
+            begin=_Sincronia,
+        ),
+        Way(name="SRPT", knows="bytes left of every flow at any time", begin=_share_by_remaining),
+    )
+}
+
+
+# ---- Profiles ---------------------------------------------------------------------------------
+
+
+@cache
+def profile_testbed() -> Mapping[str, Application]:
+    """The ten workloads, each profiled on eight nodes."""
+    return {
+        name: profile_job(workload.job, nodes=PROFILED_NODES)
+        for name, workload in read_testbed().items()
+    }
+
+
+def profile_jobs(jobs: Sequence[Job]) -> Mapping[str, Application]:
+    """Synthetic jobs, each profiled on a rack of 18."""
+    return {job.name: _profile_on_rack(job) for job in jobs}
+
+
+@cache
+def _profile_on_rack(job: Job) -> Application:
+    return profile_job(job)
+
+
+def select_models(
+    applications: Mapping[str, Application], degree: int = DEGREE
+) -> dict[str, Sensitivity]:
+    """The polynomial of that degree of each workload, as the thesis fits them."""
+    return {name: entry.paper[degree - 1].model for name, entry in applications.items()}

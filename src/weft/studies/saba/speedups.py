@@ -1,0 +1,515 @@
+"""Figures 4.13 to 4.18 of the Saba thesis: speedups, at flow level, with workloads of our own.
+
+Each study runs set-ups (`evaluation.cluster`) under several ways to share. Its records hold every
+completion time, speedups with their intervals, and the product isolation × mapping × sensitivity.
+Published values stand beside ours and are not judged row by row: the workloads are substitutes and
+nothing blocks at flow level. A claim holds if ours is within 10 % of the stated factor, as
+docs/saba-hypotheses.md lays down. By default the studies are small; `Size` with seeds runs them at
+the thesis's size. Entry points: `SPEEDUPS`, `SPEEDUP_BUILDERS`, `Size`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from math import isnan, nan
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft import __version__
+from weft.fleet import Call, run_calls
+from weft.records import Provenance, Quantity, Record, Scalar
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Claim,
+    Observation,
+    Records,
+    Unavailable,
+    Verdict,
+    build_claims,
+    scalar_in,
+)
+from weft.studies.points import Point, RunContext
+from weft.studies.published import PublishedTable, find_table
+from weft.studies.saba.evaluation.cluster import (
+    JOBS,
+    SCALE,
+    SERVERS,
+    SMALL_SCALE,
+    SetUp,
+    build_homogeneous,
+    draw_scale,
+    draw_testbed,
+)
+from weft.studies.saba.evaluation.judgement import (
+    BASELINE,
+    CLUSTERED,
+    PLACEBO,
+    RANDOM,
+    SABA,
+    Estimate,
+    Evaluation,
+    compare_ways,
+    decompose,
+)
+from weft.studies.saba.evaluation.regimes import evaluate, join_evaluations
+from weft.studies.saba.evaluation.ways import DEGREE
+from weft.studies.study import SABA_PAPER, Result, Study
+from weft.studies.table_curves import COLOURS, draw_published, name_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SYSTEM = "flow level, substitute workloads"
+PRODUCT = (BASELINE, RANDOM, CLUSTERED, SABA, PLACEBO)
+RIVALS = ("lane per workload", "Homa", "Sincronia", "SRPT")
+QUEUE_WAYS = ("Saba, 2 queues", "Saba, 4 queues", "Saba", "Saba, 16 queues")
+UNLIMITED, DISTRIBUTED = "Saba, unlimited queues", "Saba, distributed"
+AS_PUBLISHED = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """So many seeds at the thesis's size, in so many processes; None: few, and small."""
+
+    seeds: int | None = None
+    processes: int = 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.seeds is not None
+
+    def list_seeds(self, few: int) -> range:
+        return range(1, 1 + (few if self.seeds is None else self.seeds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One evaluation: set-ups of a kind, ways, degree of the models."""
+
+    setting: str
+    kind: str
+    few: int  # seeds by default
+    ways: tuple[str, ...]
+    nodes: int = 8
+    data: float = 1.0
+    degree: int = DEGREE
+
+    def draw(self, seed: int, is_full: bool) -> SetUp:
+        if self.kind == "testbed":
+            return draw_testbed(seed)
+        if self.kind == "scale":
+            return draw_scale(seed, full=is_full)
+        return build_homogeneous(seed, nodes=self.nodes, data=self.data)
+
+    def describe(self, size: Size) -> str:
+        """What was run, for its rows and records."""
+        servers, jobs = {
+            "testbed": (SERVERS, JOBS),
+            "scale": SCALE if size.is_full else SMALL_SCALE,
+            "same": (self.nodes, 10),
+        }[self.kind]
+        return f"{len(size.list_seeds(self.few))} set-ups, {servers:,} servers, {jobs} jobs"
+
+
+def _evaluate_seed(case: Case, seed: int, is_full: bool) -> Evaluation:
+    return evaluate(partial(case.draw, is_full=is_full), [seed], case.ways, degree=case.degree)
+
+
+@cache
+def evaluate_case(case: Case, size: Size) -> Evaluation:
+    """All seeds of a case; studies of the same set-ups share it."""
+    seeds = size.list_seeds(case.few)
+    calls = [
+        Call(name=f"{case.setting}, seed {seed}", arguments=(case, seed, size.is_full))
+        for seed in seeds
+    ]
+    ended = dict(run_calls(_evaluate_seed, calls, where="weft study", jobs=size.processes))
+    return join_evaluations([ended[number] for number in range(len(seeds))])
+
+
+# ---- Records ----------------------------------------------------------------------------------
+
+
+def _build_point(case: Case, size: Size) -> Point:
+    settings = {"set-up": case.setting, "size": "the thesis's" if size.is_full else "small"}
+
+    def run(_: RunContext) -> Record:
+        evaluation = evaluate_case(case, size)
+        return Record(
+            kind="simulation",
+            name=case.setting,
+            quantities=dict(_list_quantities(evaluation)),
+            tables={"completions": _list_completions(evaluation)},
+            notes=(f"flow level only: {case.describe(size)}, models of degree {case.degree}",),
+            provenance=Provenance(weft_version=__version__, seed=evaluation.seeds[0]),
+        )
+
+    return Point(
+        setting=case.setting, settings=settings, source="simulation", system=SYSTEM, run=run
+    )
+
+
+def _list_quantities(evaluation: Evaluation) -> Sequence[tuple[str, Quantity]]:
+    quantities: list[tuple[str, Quantity]] = []
+
+    def add(name: str, value: float, unit: str = "") -> None:
+        quantities.append((name, Scalar(value, unit)))
+
+    def add_estimate(name: str, estimate: Estimate) -> None:
+        add(name, estimate.value)
+        # Without a second seed there is no interval.
+        if np.isfinite(estimate.high):
+            add(f"{name}.low", estimate.low)
+            add(f"{name}.high", estimate.high)
+
+    for way in evaluation.completions:
+        add_estimate(f"{way}.speedup", compare_ways(evaluation, way))
+        add(f"{way}.mean_slowdown", evaluation.mean_slowdown(way))
+        add(f"{way}.worst_slowdown", evaluation.worst_slowdown(way))
+        add(f"{way}.makespan", evaluation.makespan_s(way), "s")
+        add(f"{way}.utilisation", evaluation.utilisation(way))
+        speedups = evaluation.speedups_of(way)
+        for workload, speedup in speedups.items():
+            add(f"{way}.{workload}.speedup", speedup)
+        add(f"{way}.most", max(speedups.values()))
+        add(f"{way}.least", min(speedups.values()))
+    if evaluation.completions.keys() >= set(PRODUCT):
+        product = decompose(evaluation)
+        add_estimate("product.isolation", product.isolation)
+        add_estimate("product.mapping", product.mapping)
+        add_estimate("product.sensitivity", product.sensitivity)
+        add_estimate("Saba over placebo", product.over_placebo)
+    by_setup = np.exp(evaluation.log_ratios(SABA, BASELINE))
+    add("set-up.least", float(by_setup.min()))
+    add("set-up.most", float(by_setup.max()))
+    add("set-up.losing", 100 * float((by_setup < 1).mean()), "%")
+    return quantities
+
+
+def _list_completions(evaluation: Evaluation) -> list[dict[str, str | float | None]]:
+    """Every completion time, so that another rule can be applied to it."""
+    return [
+        {"seed": seed, "way": way, "job": job, "workload": workload, "completion_s": time}
+        for way, runs in evaluation.completions.items()
+        for seed, workloads, times in zip(evaluation.seeds, evaluation.workloads, runs, strict=True)
+        for job, (workload, time) in enumerate(zip(workloads, times.tolist(), strict=True))
+    ]
+
+
+# ---- Rows and claims --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A stated value: where ours is, and what it is called."""
+
+    setting: str
+    quantity: str  # of the record
+    label: str
+    published: float | None
+    unit: str = ""
+
+
+def _build_row(row: _Row, table: PublishedTable, size_text: str) -> Observation:
+    return Observation(
+        setting=f"{row.setting} ({size_text})",
+        quantity=row.label,
+        unit=row.unit or "1",
+        kind="value",
+        read=lambda records: _read(records, row),
+        published=row.published,
+        place=table.place,
+        system=SYSTEM,
+        tolerance=ANOTHER_SYSTEM,
+    )
+
+
+def _read(records: Records, row: _Row) -> float:
+    record = records[row.setting]
+    if row.quantity not in record.quantities:
+        raise Unavailable(f"{row.label}: no such job was drawn; use more seeds")
+    return scalar_in(record, row.quantity, row.unit)
+
+
+def _read_or_nan(records: Records, row: _Row) -> float:
+    """For drawings."""
+    try:
+        return _read(records, row)
+    except Unavailable:
+        return nan
+
+
+def _build_claim(row: _Row, table: PublishedTable) -> Claim:
+    published = row.published
+    assert published is not None
+
+    def judge(records: Records) -> Verdict:
+        ours = _read(records, row)
+        holds = abs(ours / published - 1) <= AS_PUBLISHED
+        return Verdict(holds=holds, evidence=f"ours {ours:.3g}, stated {published:g}")
+
+    (claim,) = build_claims(
+        table.place,
+        "simulation",
+        SYSTEM,
+        {f"{row.label}, {row.setting}: {published:g} within 10 %": judge},
+    )
+    return claim
+
+
+def _describe_product(case: Case, result: Result) -> tuple[str, ...]:
+    """The causes of the total, and the verdict of this set-up by the rules."""
+    record = result.records.get(case.setting)
+    if record is None or "product.sensitivity.low" not in record.quantities:
+        return ()
+
+    def read(name: str) -> Estimate:
+        value, low, high = (scalar_in(record, f"{name}{end}", "") for end in ("", ".low", ".high"))
+        return Estimate(value=value, low=low, high=high)
+
+    total, isolation = read(f"{SABA}.speedup"), read("product.isolation")
+    mapping, sensitivity = read("product.mapping"), read("product.sensitivity")
+    placebo = read("Saba over placebo")
+    return (
+        f"{case.setting}: {total} = isolation {isolation} × mapping {mapping} × sensitivity "
+        f"{sensitivity}; over the placebo {placebo}.",
+    )
+
+
+# ---- Drawings ---------------------------------------------------------------------------------
+
+
+def _draw_ways(cases: Sequence[Case], rows: Sequence[_Row], ax: Axes, result: Result) -> None:
+    """A bar for each row: ours, and the stated value as a mark."""
+    shown = [row for row in rows if not row.unit]
+    places = np.arange(len(shown))
+    ours = [_read_or_nan(result.records, row) for row in shown]
+    ax.barh(places, ours, color=COLOURS[0], label="ours")
+    stated = [(row.published, place) for place, row in enumerate(shown) if row.published]
+    draw_published(ax, [(x, float(y)) for x, y in stated if x], "published", "o", 7)
+    ax.axvline(1, color="0.5", linewidth=0.8)
+    several = len(cases) > 1
+    labels = [f"{row.label}, {row.setting}" if several else row.label for row in shown]
+    ax.set_yticks(places, labels)
+    ax.invert_yaxis()
+    name_axes(ax, "speedup over one lane", "")
+
+
+def _draw_product(case: Case, ax: Axes, result: Result) -> None:
+    """The factors and their intervals; the first three multiply to the total."""
+    names = {
+        "isolation": "product.isolation",
+        "mapping": "product.mapping",
+        "sensitivity": "product.sensitivity",
+        "total": f"{SABA}.speedup",
+        "over the placebo": "Saba over placebo",
+    }
+    record = result.records[case.setting]
+    labels = []
+    for place, (label, name) in enumerate(names.items()):
+        value = scalar_in(record, name, "")
+        labels.append(f"{label} {value:.3f}")
+        ax.plot(value, place, "o", color=COLOURS[0])
+        if f"{name}.low" in record.quantities:
+            low, high = (scalar_in(record, f"{name}.{end}", "") for end in ("low", "high"))
+            ax.plot([low, high], [place, place], color=COLOURS[0])
+    ax.axvline(1, color="0.5", linewidth=0.8)
+    ax.set_yticks(range(len(names)), labels)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    name_axes(ax, f"factor of the speedup, {case.setting}, with 95 % interval", "")
+
+
+# ---- Studies ----------------------------------------------------------------------------------
+
+_NOTES = (
+    "Flow level only: max-min fair rates; nothing blocks, so one lane is ideal, and what lanes "
+    "gain on a switch against head-of-line blocking is missing.",
+    "The workloads are substitutes fitted to what the thesis states of its own "
+    "(docs/saba-workloads.md), each profiled.",
+)
+_SMALL = "Small by default; --seeds N runs N set-ups at the thesis's size."
+
+
+def _build_study(
+    figure: str,
+    title: str,
+    cases: Sequence[Case],
+    rows: Sequence[_Row],
+    size: Size,
+    notes: tuple[str, ...] = (),
+) -> Study:
+    table = find_table(f"saba-fig4-{figure}")
+    text = {case.setting: case.describe(size) for case in cases}
+    with_product = [case for case in cases if set(case.ways) >= set(PRODUCT)]
+
+    def remark(result: Result) -> tuple[str, ...]:
+        return tuple(line for case in with_product for line in _describe_product(case, result))
+
+    return Study(
+        name=f"saba-fig4.{figure}",
+        title=title,
+        paper=SABA_PAPER,
+        place=table.place,
+        system=SYSTEM,
+        points=tuple(_build_point(case, size) for case in cases),
+        observations=tuple(_build_row(row, table, text[row.setting]) for row in rows),
+        claims=tuple(_build_claim(row, table) for row in rows if row.published is not None),
+        panels=(
+            partial(_draw_ways, cases, rows),
+            *(partial(_draw_product, case) for case in with_product[:1]),
+        ),
+        notes=(*_NOTES, *notes, *(() if size.is_full else (_SMALL,))),
+        remarks=remark,
+    )
+
+
+_TESTBED = Case(setting="testbed", kind="testbed", few=2, ways=(*PRODUCT, "fixed caps", *RIVALS))
+_SCALE = Case(setting="scale", kind="scale", few=2, ways=(*PRODUCT, *RIVALS[:3]))
+
+
+def build_fig4_13(size: Size) -> Study:
+    stated = dict(zip(*map(find_table("saba-fig4-13").cells, ("workload", "speedup")), strict=True))
+    rows = [
+        _Row(
+            setting="testbed",
+            quantity=f"{SABA}.speedup" if name == "all" else f"{SABA}.{name}.speedup",
+            label=f"speedup of {name}",
+            published=float(value),
+        )
+        for name, value in stated.items()
+    ]
+    others = [way for way in _TESTBED.ways if way not in (BASELINE, SABA)]
+    rows += [_own_row("testbed", f"{way}.speedup", way) for way in others]
+    return _build_study("13", "Speedup of workloads on the testbed", [_TESTBED], rows, size)
+
+
+def _own_row(setting: str, quantity: str, label: str) -> _Row:
+    return _Row(setting=setting, quantity=quantity, label=label, published=None)
+
+
+def build_fig4_14(size: Size) -> Study:
+    stated = dict(zip(*map(find_table("saba-fig4-14").cells, ("of", "speedup")), strict=True))
+    rows = [
+        _Row(
+            setting="testbed",
+            quantity=f"set-up.{name.partition('_')[0]}",
+            label={
+                "least": "least mean speedup of a set-up",
+                "most": "greatest mean speedup of a set-up",
+                "losing_percent": "set-ups that lose",
+            }[name],
+            published=float(value),
+            unit="%" if name == "losing_percent" else "",
+        )
+        for name, value in stated.items()
+    ]
+    return _build_study("14", "Mean speedup of each cluster set-up", [_TESTBED], rows, size)
+
+
+def build_fig4_15(size: Size) -> Study:
+    table = find_table("saba-fig4-15")
+    cases, rows = [], []
+    for data, speedup in zip(*map(table.column, ("data", "speedup")), strict=True):
+        setting = f"{data:g} times the data"
+        cases.append(Case(setting=setting, kind="same", few=10, ways=PRODUCT, data=float(data)))
+        rows.append(_stated_row(setting, f"{SABA}.speedup", "speedup", float(speedup)))
+    note = (
+        "Here data changes a job's length and not its sensitivity, and at flow level a run scales "
+        "with it: the three sizes give the same speedup by construction.",
+    )
+    return _build_study("15", "Speedup by data size", cases, rows, size, note)
+
+
+def _stated_row(setting: str, quantity: str, label: str, published: float) -> _Row:
+    return _Row(setting=setting, quantity=quantity, label=label, published=published)
+
+
+def build_fig4_16(size: Size) -> Study:
+    table = find_table("saba-fig4-16")
+    cases, rows = [], []
+    for factor, *values in table.rows:
+        setting = f"{factor:g} times the nodes"
+        nodes = round(8 * float(factor))
+        cases.append(Case(setting=setting, kind="same", few=10, ways=PRODUCT, nodes=nodes))
+        for name, value in zip(table.columns[1:], values, strict=True):
+            if isnan(float(value)):
+                continue
+            quantity = f"{SABA}.speedup" if name == "all" else f"{SABA}.{name}.speedup"
+            rows.append(_stated_row(setting, quantity, f"speedup of {name}", float(value)))
+    note = (
+        "Here the number of nodes changes a job's length and not its sensitivity, and every port "
+        "carries the same jobs: all numbers of nodes give the same speedup by construction.",
+    )
+    return _build_study("16", "Speedup by number of nodes", cases, rows, size, note)
+
+
+def build_fig4_17(size: Size) -> Study:
+    table = find_table("saba-fig4-17")
+    cases, rows = [], []
+    for degree, of_all, of_sql in table.rows:
+        setting = f"degree {degree:g}"
+        case = Case(setting=setting, kind="same", few=10, ways=PRODUCT, degree=round(float(degree)))
+        cases.append(case)
+        stated = None if isnan(float(of_all)) else float(of_all)
+        quantity = f"{SABA}.speedup"
+        rows.append(
+            _Row(setting=setting, quantity=quantity, label="speedup of all", published=stated)
+        )
+        rows.append(_stated_row(setting, f"{SABA}.SQL.speedup", "speedup of SQL", float(of_sql)))
+    return _build_study("17", "Speedup by degree of the models", cases, rows, size)
+
+
+def build_fig4_18a(size: Size) -> Study:
+    stated = dict(zip(*map(find_table("saba-fig4-18a").cells, ("way", "speedup")), strict=True))
+    rows = [
+        _stated_row("scale", f"{way}.speedup", f"{way}", float(value))
+        for way, value in stated.items()
+        if way in _SCALE.ways
+    ]
+    rows += [_own_row("scale", f"{way}.speedup", way) for way in (RANDOM, CLUSTERED, PLACEBO)]
+    rows += [
+        _stated_row("scale", f"{SABA}.{end}", label, float(stated[f"{end} of a workload"]))
+        for end, label in (
+            ("most", "Saba, workload that gains most"),
+            ("least", "Saba, workload that gains least"),
+        )
+    ]
+    return _build_study("18a", "Saba beside its rivals at scale", [_SCALE], rows, size)
+
+
+def _build_scale_study(figure: str, title: str, ways: tuple[str, ...], size: Size) -> Study:
+    table = find_table(f"saba-fig4-{figure}")
+    stated = dict(zip(*map(table.cells, ("way", "speedup")), strict=True))
+    case = Case(setting="scale", kind="scale", few=2, ways=(BASELINE, *ways))
+    rows = [
+        _Row(
+            setting="scale",
+            quantity=f"{way}.speedup",
+            label=way,
+            published=float(stated[way]) if way in stated else None,
+        )
+        for way in ways
+    ]
+    return _build_study(figure, title, [case], rows, size)
+
+
+BuildStudy = Callable[[Size], Study]
+
+SPEEDUP_BUILDERS: Mapping[str, BuildStudy] = {
+    "saba-fig4.13": build_fig4_13,
+    "saba-fig4.14": build_fig4_14,
+    "saba-fig4.15": build_fig4_15,
+    "saba-fig4.16": build_fig4_16,
+    "saba-fig4.17": build_fig4_17,
+    "saba-fig4.18a": build_fig4_18a,
+    "saba-fig4.18b": partial(
+        _build_scale_study, "18b", "Centralised and distributed controller", (SABA, DISTRIBUTED)
+    ),
+    "saba-fig4.18c": partial(
+        _build_scale_study, "18c", "Speedup by number of queues", (*QUEUE_WAYS, UNLIMITED)
+    ),
+}
+SPEEDUPS: tuple[Study, ...] = tuple(build(Size()) for build in SPEEDUP_BUILDERS.values())

@@ -11,7 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft.studies.catalog import STUDIES, find_studies, takes_applications, with_applications
+    from weft.studies.catalog import (
+        STUDIES,
+        find_studies,
+        takes_applications,
+        takes_seeds,
+        with_applications,
+        with_seeds,
+    )
     from weft.studies.observation import Claim, Observation, Row, Unavailable, Verdict, row_line
     from weft.studies.points import (
         Point,
@@ -24,7 +31,14 @@ if TYPE_CHECKING:
     from weft.studies.study import Result, Study, run_study, study_records
 
 _MODULES = {
-    "catalog": ("STUDIES", "find_studies", "takes_applications", "with_applications"),
+    "catalog": (
+        "STUDIES",
+        "find_studies",
+        "takes_applications",
+        "takes_seeds",
+        "with_applications",
+        "with_seeds",
+    ),
     "observation": ("Claim", "Unavailable", "Observation", "Row", "Verdict", "row_line"),
     "points": ("Point", "StudyError", "measurement_point", "model_point", "simulation_point"),
     "report": ("study_figures",),
@@ -59,5 +73,7 @@ __all__ = [
     "study_figures",
     "study_records",
     "takes_applications",
+    "takes_seeds",
     "with_applications",
+    "with_seeds",
 ]

@@ -3,8 +3,8 @@
 An observation is read from the records of a study; where the paper states a value it has that
 value, its place in the paper, and a tolerance: its own, or by system and kind of quantity. Ours
 is a simulation, a model or a measurement, of a named system. A published range is two
-observations, "least" and "most". A claim about other hardware that does not hold is a finding,
-not an error. Units are written beside each value.
+observations, "least" and "most". Each row has a role: only a prediction tests physics. A claim
+about other hardware that does not hold is a finding, not an error. Units are written beside values.
 Entry points: `Observation`, `Row`, `Claim`, `Verdict`, `judge`.
 """
 
@@ -24,6 +24,11 @@ Kind = Literal["median", "tail", "bandwidth", "latency", "rate", "value", "gain"
 Source = Literal["simulation", "model", "measurement"]  # what our column is
 Records = Mapping[str, Record]  # by setting
 
+# fit: the published value set a parameter. check: arithmetic, a definition, an example of ours.
+# repeat: the same value as in another row, read the same way. prediction: everything else.
+Role = Literal["fit", "check", "repeat", "prediction"]
+Bound = Literal["", ">", "<"]  # the paper says "more than" or "less than"
+
 # Ours is of another system than the published value: the ratio is shown and not judged.
 ANOTHER_SYSTEM = math.inf
 
@@ -41,8 +46,8 @@ class Observation:
     """One number of a study; `published` is None where the paper states none.
 
     `reason` is the physical cause of a difference that exceeds the tolerance. An empty `system`
-    is the study's; a `tolerance` of None is that of the system and kind. `predicted`: the published
-    value did not serve to set a parameter; None is true of all but a model's rows.
+    is the study's; a `tolerance` of None is that of the system and kind. A `bound` has no
+    tolerance: ours is on its side or not.
     """
 
     setting: str
@@ -56,11 +61,15 @@ class Observation:
     source: Source = "simulation"
     system: str = ""
     tolerance: float | None = None
-    predicted: bool | None = None
+    role: Role = "prediction"
+    bound: Bound = ""
 
     @property
-    def is_prediction(self) -> bool:
-        return self.source != "model" if self.predicted is None else self.predicted
+    def counts_as(self) -> Role | Literal["shown", ""]:
+        """Its role; "shown" where ours is not judged, nothing where nothing is published."""
+        if self.published is None:
+            return ""
+        return "shown" if self.kind == "gain" or self.tolerance == ANOTHER_SYSTEM else self.role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +87,8 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """ours / published; None of a gain, which may be of either sign or none."""
-        if self.published is None or self.observation.kind == "gain":
+        """ours / published; None of a bound, and of a gain, which may be of either sign."""
+        if self.published is None or self.observation.kind == "gain" or self.observation.bound:
             return None
         return self.ours / self.published
 
@@ -90,12 +99,15 @@ class Row:
 
     @property
     def judged(self) -> bool:
-        """Whether ours should be the published value: there is a ratio, and of one system."""
-        return self.ratio is not None and math.isfinite(self.tolerance)
+        """Whether ours should be the published value, or beyond the published bound."""
+        return self.observation.counts_as not in ("", "shown")
 
     @property
     def within(self) -> bool:
-        """Whether ours is within the tolerance; true where there is no ratio."""
+        """Whether ours is within the tolerance or the bound; true where neither is published."""
+        if self.published is not None and self.observation.bound:
+            bound = self.observation.bound
+            return self.ours > self.published if bound == ">" else self.ours < self.published
         return self.ratio is None or abs(self.ratio - 1) <= self.tolerance
 
     @property
@@ -112,8 +124,10 @@ def row_fields(row: Row) -> dict[str, str | float | None]:
         "quantity": row.observation.quantity,
         "unit": row.observation.unit,
         "published": row.published,
+        "bound": row.observation.bound,
         "ours": float(f"{row.ours:.6g}"),
         "ratio": None if row.ratio is None else float(f"{row.ratio:.4g}"),
+        "role": row.observation.counts_as,
         "source": row.observation.source,
         "system": row.system,
     }
@@ -158,14 +172,25 @@ class Unavailable(WeftError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a claim holds, with the numbers; None where it could not be judged."""
+    """Whether a claim holds, with the numbers; None where it could not be judged.
+
+    A claim is not modelled if what it says has no mechanism in ours: no run could confirm it.
+    """
 
     holds: bool | None
     evidence: str
+    modelled: bool = True
 
     @property
     def word(self) -> str:
+        if not self.modelled:
+            return "not modelled"
         return {True: "holds", False: "does not hold", None: "not judged"}[self.holds]
+
+
+def judge_unmodelled(evidence: str) -> Callable[[Records], Verdict]:
+    """The verdict on a claim for which ours has no mechanism."""
+    return lambda _: Verdict(holds=None, evidence=evidence, modelled=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +202,16 @@ class Claim:
     source: Source
     system: str
     judge: Callable[[Records], Verdict]
+
+
+def build_claims(
+    place: str, source: Source, system: str, judges: Mapping[str, Callable[[Records], Verdict]]
+) -> tuple[Claim, ...]:
+    """Claims of one place in the paper, all judged on the same: statement and judge of each."""
+    return tuple(
+        Claim(statement=statement, place=place, source=source, system=system, judge=judge)
+        for statement, judge in judges.items()
+    )
 
 
 def judge(claim: Claim, records: Records) -> Verdict:

@@ -1,7 +1,8 @@
-"""A study's points: simulations and models run in this process, measurements with a peer.
+"""A study's points: simulations, models that run in this process, measurements with a peer.
 
-Entry points: `Point`, `simulation_point`, `model_point`, `measurement_point`,
-`record_point`; `RunContext`.
+Simulations may run before the study does, and elsewhere: they are plain scenarios. Entry points:
+`Point`, `simulation_point`, `model_point`, `measurement_point`, `record_point`; `RunContext`;
+`simulate_scenario`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ class StudyError(WeftError):
 
 
 class RunContext:
-    """What the points of a study share, such as the peer of measurements; a context manager."""
+    """What the points of a study share, such as the peer of measurements; a context manager.
 
-    def __init__(self, connect: Callable[[], Peer] = open_peer) -> None:
-        self.packet_hops = 0
+    `simulated` has the records of simulations that have run already, by the point's setting.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Peer] = open_peer, simulated: Mapping[str, Record] | None = None
+    ) -> None:
+        self.simulated = simulated or {}
         self._connect = connect
         self._open = ExitStack()
         self._peer: Peer | None = None
@@ -56,42 +62,58 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One setting and how its record is made; `settings` are those of the record."""
+    """One setting and how its record is made; `settings` are those of the record.
+
+    `scenario` is what a simulation simulates, None of other points.
+    """
 
     setting: str
     settings: Mapping[str, Plain]
     source: Source
     system: str
     run: Callable[[RunContext], Record]
+    scenario: Mapping[str, Any] | None = None
+
+    def label(self, record: Record, study: str) -> Record:
+        """The record as this point's, distinguished from its neighbours by its settings.
+
+        A measurement keeps its test's name and settings: with them it can be repeated.
+        """
+        settings = {"system": self.system, **self.settings}
+        if self.source == "measurement":
+            return replace(record, settings={**record.settings, **settings})
+        return replace(record, name=study, settings=settings)
 
 
 def run_point(point: Point, context: RunContext, study: str) -> Record:
-    """The point's record, distinguished from its neighbours by its settings.
-
-    A measurement keeps its test's name and settings: with them it can be repeated.
-    """
-    record, settings = point.run(context), {"system": point.system, **point.settings}
-    if point.source == "measurement":
-        return replace(record, settings={**record.settings, **settings})
-    return replace(record, name=study, settings=settings)
+    return point.label(point.run(context), study)
 
 
 def simulation_point(
     setting: str, settings: Mapping[str, Plain], scenario: Mapping[str, Any], system: str
 ) -> Point:
     """A run of the packet simulator with the parameters of a system."""
+    data = {**scenario, "name": setting, "system": system, "seed": SEED}
+    return Point(
+        setting=setting,
+        settings=settings,
+        source="simulation",
+        system=system,
+        run=lambda context: context.simulated.get(setting) or simulate_scenario(setting, data),
+        scenario=data,
+    )
 
-    def run(context: RunContext) -> Record:
-        data = {**scenario, "name": setting, "system": system, "seed": SEED}
-        outcome = simulate(scenario_from(data, where=setting))
-        if outcome.ended == "interrupted":
-            raise KeyboardInterrupt
-        if outcome.ended != "time up":
-            raise StudyError(f"{setting}: {'; '.join(outcome.record.notes)}")
-        context.packet_hops += outcome.packet_hops
-        return outcome.record
 
-    return Point(setting=setting, settings=settings, source="simulation", system=system, run=run)
+def simulate_scenario(
+    setting: str, scenario: Mapping[str, Any], progress: Callable[[float], None] | None = None
+) -> Record:
+    """The record of a simulated point; it must run to its end."""
+    outcome = simulate(scenario_from(scenario, where=setting), progress, threads=1)
+    if outcome.ended == "interrupted":
+        raise KeyboardInterrupt
+    if outcome.ended != "time up":
+        raise StudyError(f"{setting}: {'; '.join(outcome.record.notes)}")
+    return outcome.record
 
 
 def model_point(

@@ -7,6 +7,7 @@ Entry points: `study_table`, `study_list`, `short_table`; `study_figures`; `stud
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 98
+NEAR_PERCENT = (10, 15, 20)
+OTHER_ROLES = {
+    "fit": "Fits (the value set a parameter)",
+    "check": "checks (arithmetic, definitions, examples)",
+    "repeat": "repeats of another row",
+}
 
 
 def format_number(value: float) -> str:
@@ -32,9 +39,10 @@ def format_number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.3g}".removesuffix(".")
 
 
-def format_published(value: float | None) -> str:
-    """A published value with the digits that the paper gives."""
-    return "–" if value is None else f"{value:g}"
+def format_published(row: Row) -> str:
+    """A published value with the digits that the paper gives, or its bound."""
+    bound = f"{row.observation.bound} " if row.observation.bound else ""
+    return "–" if row.published is None else f"{bound}{row.published:g}"
 
 
 def format_unit(row: Row) -> str:
@@ -43,19 +51,28 @@ def format_unit(row: Row) -> str:
 
 
 def format_ratio(row: Row) -> str:
-    """ours/published, marked where it is outside the tolerance."""
-    return "–" if row.ratio is None else f"{row.ratio:.2f}{'' if row.within else ' !'}"
+    """ours/published, marked where it is outside the tolerance or the bound."""
+    ratio = "–" if row.ratio is None else f"{row.ratio:.2f}"
+    return ratio if row.within else f"{ratio} !"
 
 
 def study_list(studies: Sequence[Study]) -> str:
-    """Names, what ours is, and titles, paper by paper."""
+    """Names, what ours is, how many rows are fits, checks and predictions, paper by paper."""
     papers = dict.fromkeys(study.paper.short for study in studies)
     return "\n\n".join(_paper_list(p, [s for s in studies if s.paper.short == p]) for p in papers)
 
 
 def _paper_list(paper: str, studies: Sequence[Study]) -> str:
-    rows = [[s.name, s.place.partition(",")[0], _ours(s), s.title] for s in studies]
-    return f"{paper}\n\n{format_table(['study', 'place', 'ours', 'title'], rows, left=4)}"
+    rows = [
+        [s.name, s.place.partition(",")[0], _ours(s), _role_counts(s), s.title] for s in studies
+    ]
+    return f"{paper}\n\n{format_table(['study', 'place', 'ours', 'rows', 'title'], rows, left=5)}"
+
+
+def _role_counts(study: Study) -> str:
+    """Such as "6 fit, 2 prediction"."""
+    roles = Counter(o.counts_as for o in study.observations if o.published is not None)
+    return ", ".join(f"{count} {role}" for role, count in sorted(roles.items()))
 
 
 def _ours(study: Study) -> str:
@@ -78,16 +95,17 @@ def study_table(result: Result) -> str:
 def _row_tables(rows: Sequence[Row]) -> Iterator[str]:
     """A table of each system: two systems are never mixed in one."""
     systems = dict.fromkeys((row.observation.source, row.system) for row in rows)
-    heads = ["setting", "quantity", "unit", "published", "ours", "ratio"]
+    heads = ["setting", "quantity", "unit", "published", "ours", "ratio", "role"]
     for source, system in systems:
         cells = [
             [
                 row.observation.setting,
                 row.observation.quantity,
                 format_unit(row),
-                format_published(row.published),
+                format_published(row),
                 format_number(row.ours),
                 format_ratio(row),
+                row.observation.counts_as,
             ]
             for row in rows
             if (row.observation.source, row.system) == (source, system)
@@ -131,30 +149,40 @@ def summarise_rows(rows: Sequence[Row]) -> str:
 
 def summarise_claims(results: Sequence[Result]) -> str:
     """How many claims of the papers hold for what we have; nothing if there is none."""
-    outcomes = [verdict.holds for result in results for verdict in result.verdicts]
+    outcomes = Counter(verdict.word for result in results for verdict in result.verdicts)
     if not outcomes:
         return ""
+    plural = {"holds": "hold", "does not hold": "do not hold"}
     parts = [
-        f"{outcomes.count(holds)} {words[outcomes.count(holds) > 1]}"
-        for holds, words in (
-            (True, ("holds", "hold")),
-            (False, ("does not", "do not")),
-            (None, ("could not be judged",) * 2),
-        )
-        if holds in outcomes
+        f"{outcomes[word]} {plural.get(word, word) if outcomes[word] > 1 else word}"
+        for word in ("holds", "does not hold", "not judged", "not modelled")
+        if outcomes[word]
     ]
-    return f"Of {len(outcomes)} claims of the papers {', '.join(parts)}."
+    return f"Of {outcomes.total()} claims of the papers: {', '.join(parts)}."
 
 
 def summarise_predictions(rows: Sequence[Row]) -> str:
-    """How many values are predictions, and how many of those are met; nothing of none."""
-    rows = [row for row in rows if row.judged]
-    free = [row for row in rows if row.observation.is_prediction]
-    met = sum(row.within for row in free)
-    served = f"{len(rows) - len(free)} of the {len(rows)} served to set parameters"
-    if not free:
-        return f"{served}." if rows else ""
-    return f"{served}; of the other {len(free)}, the predictions, {met} are within tolerance."
+    """The headline: how near the physical predictions are; nothing if there is none."""
+    predictions = [row for row in rows if row.observation.counts_as == "prediction"]
+    off = [abs(row.ratio - 1) for row in predictions if row.ratio is not None]
+    bounds = [row.within for row in predictions if row.observation.bound]
+    within = ", ".join(
+        f"{sum(o <= limit / 100 + 1e-9 for o in off)} within {limit} %" for limit in NEAR_PERCENT
+    )
+    sentences = [f"Physical predictions: {len(off)}, of which {within}."] if off else []
+    if bounds:
+        sentences.append(f"Predicted bounds: {len(bounds)}, of which {sum(bounds)} hold.")
+    return " ".join(sentences)
+
+
+def summarise_roles(rows: Sequence[Row]) -> str:
+    """What the judged rows that are no predictions are."""
+    counts: Counter[str] = Counter(row.observation.counts_as for row in rows if row.judged)
+    parts = [f"{words}: {counts[role]}" for role, words in OTHER_ROLES.items() if counts[role]]
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+SUMMARIES = (summarise_predictions, summarise_roles, summarise_rows)  # the headline first
 
 
 # ---- Several studies on one screen ------------------------------------------------------------
@@ -196,7 +224,7 @@ def _short_line(rows: Sequence[Row]) -> str:
     for known in ("probe RTT ", "bandwidth "):  # the study's title has said it
         quantity = quantity.removeprefix(known)
     label = f"  {observation.setting}" + (f", {quantity}" if quantity != "median" else "")
-    published = " / ".join(format_published(row.published) for row in rows)
+    published = " / ".join(format_published(row) for row in rows)
     ours = " / ".join(format_number(row.ours) for row in rows)
     ratios = " / ".join(format_ratio(row) for row in rows)
     return f"{label:42}{published:>15}{ours:>16}{ratios:>15} {format_unit(rows[0])}"
@@ -212,7 +240,9 @@ def study_figures(result: Result) -> list[Figure]:
 
 
 def _panel_figure(panel: Callable[[Axes, Result], None], result: Result) -> Figure:
-    height = HEIGHT_IN if len(result.study.points) != 3 else 0.75 * HEIGHT_IN
+    points = result.study.points
+    three_bars = len(points) == 3 and points[0].source == "simulation"
+    height = 0.75 * HEIGHT_IN if three_bars else HEIGHT_IN
     drawing = figure(lambda ax: panel(ax, result), WIDTH_IN, height)
     caption = textwrap.fill(_caption(result), CAPTION_WIDTH)
     drawing.supxlabel(caption, fontsize=7.5, color=MUTED, x=0.01, ha="left")
@@ -255,9 +285,8 @@ def study_section(result: Result) -> Section:
 def studies_report(results: Sequence[Result]) -> str:
     """Studies as one HTML page, what they come to first."""
     rows = [row for result in results for row in result.compared]
-    opening = Section(
-        title="What was run", text=f"{summarise_rows(rows)} {summarise_claims(results)}".strip()
-    )
+    summaries = (*(of(rows) for of in SUMMARIES), summarise_claims(results))
+    opening = Section(title="What was run", text=" ".join(filter(None, summaries)))
     sections = [opening, *map(study_section, results)]
     records = [study_records(result)[-1] for result in results]
     return render_report(
@@ -280,13 +309,14 @@ def _cells(rows: Sequence[Row]) -> dict[str, object]:
     quantities = " / ".join(
         [first.quantity, *(row.observation.quantity.split()[-1] for row in rows[1:])]
     )
-    published = " / ".join(format_published(row.published) for row in rows)
+    published = " / ".join(format_published(row) for row in rows)
     return {
         "setting": first.setting,
         "quantity": quantities,
         "published": f"{published} {unit}" if rows[0].published is not None else "–",
         "ours": f"{' / '.join(format_number(row.ours) for row in rows)} {unit}",
         "ratio": " / ".join(format_ratio(row) for row in rows),
+        "role": " / ".join(dict.fromkeys(row.observation.counts_as for row in rows)) or "–",
         "ours is": f"{first.source}, {rows[0].system}",
         "in the paper": first.place or "–",
     }

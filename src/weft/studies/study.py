@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft import __version__
 from weft.measure import Peer, open_peer
-from weft.records import Plain, Provenance, Record
+from weft.records import Plain, Provenance, Record, Scalar
 from weft.studies.observation import (
     Claim,
     Observation,
@@ -108,7 +108,12 @@ class Result:
     rows: tuple[Row, ...]
     verdicts: tuple[Verdict, ...]
     missing: Mapping[str, str]  # setting: why it was not available
-    packet_hops: int
+
+    @property
+    def packet_hops(self) -> int:
+        """Of all its simulations."""
+        hops = (record.quantities.get("fabric.packet_hops") for record in self.records.values())
+        return sum(int(count.value) for count in hops if isinstance(count, Scalar))
 
     @property
     def compared(self) -> tuple[Row, ...]:
@@ -141,10 +146,13 @@ class Result:
             if not row.within:
                 outside.setdefault(row.observation.reason or "No reason is known.", []).append(row)
         for reason, rows in outside.items():
-            named = "; ".join(
-                f"{r.observation.setting}, {r.observation.quantity}: {r.ratio:.2f}" for r in rows
-            )
-            yield f"{named} of the published value. {reason}"
+            yield f"{'; '.join(map(_describe_outside, rows))}. {reason}"
+
+
+def _describe_outside(row: Row) -> str:
+    o = row.observation
+    off = f"not {o.bound} {o.published:g}" if o.bound else f"{row.ratio:.2f} of the published value"
+    return f"{o.setting}, {o.quantity}: {off}"
 
 
 class _StudyRecords(dict[str, Record]):
@@ -162,11 +170,15 @@ def run_study(
     study: Study,
     progress: Callable[[float], None] | None = None,
     connect: Callable[[], Peer] = open_peer,
+    simulated: Mapping[str, Record] | None = None,
 ) -> Result:
-    """Run every point of a study and compare; `connect` opens the peer of its measurements."""
+    """Run every point of a study and compare; `connect` opens the peer of its measurements.
+
+    Simulations whose records are in `simulated`, by their settings, are not run again.
+    """
     records: dict[str, Record] = {}
     missing: dict[str, str] = {}
-    with RunContext(connect) as context:
+    with RunContext(connect, simulated) as context:
         for number, point in enumerate(study.points):
             try:
                 records[point.setting] = run_point(point, context, study.name)
@@ -181,7 +193,6 @@ def run_study(
         rows=tuple(_rows(study, available)),
         verdicts=tuple(judge(claim, available) for claim in study.claims),
         missing=missing,
-        packet_hops=context.packet_hops,
     )
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.model.fit import ErrorSummary, FloatArray
 from weft.plot.style import PALETTE, PUBLISHED, label_log_axis, legend
 from weft.records import Quantity, Record, Series
-from weft.studies.observation import Kind, Observation, Records
+from weft.studies.observation import Kind, Observation, Records, Role
 from weft.studies.points import Point, model_point
 from weft.studies.published import PublishedTable
 from weft.studies.study import Result
@@ -48,47 +49,33 @@ def build_table_curve(
     x: str,
     predict: Callable[[FloatArray], FloatArray],
     label: str,
-    quantity: str,
     unit: str,
     system: str,
-    tolerance: float,
-    kind: Kind = "latency",
-    scale: float = 1.0,
     x_text: Callable[[float], str] = lambda value: f"{value:g}",
-    reason: str = "",
-    predicted: bool = False,
+    kind: Kind = "latency",
+    role: Role = "fit",
+    **fields: Any,
 ) -> Curve:
     """A published column and our values: `predict` gives ours at each x, in the unit.
 
-    `scale` brings the published column into the unit. `reason` is why a row may be outside its
-    tolerance; `predicted`: the model was not fitted to this column.
+    `fields` are those of its rows, such as `quantity`; most models are fitted to their columns.
     """
-    places, values = table.column(x), table.column(column) * scale
-    present = np.isfinite(values)
-    places, values = places[present], values[present]
+    present = np.isfinite(table.column(column))
+    places, values = table.column(x)[present], table.column(column)[present]
     name = f"{label} ({table.place})"
 
     def quantities() -> Mapping[str, Quantity]:
         ours = np.asarray(predict(places), dtype=np.float64)
         return {OURS: Series(x, unit, tuple(places), tuple(ours))}
 
-    def read(at: float) -> Callable[[Records], float]:
-        return lambda records: value_at(records[name], at)
-
+    row = partial(Observation, unit=unit, kind=kind, role=role, system=system, **fields)
     rows = tuple(
-        Observation(
+        row(
             setting=f"{label}, {x_text(at)}",
-            quantity=quantity,
-            unit=unit,
-            kind=kind,
-            read=read(at),
+            read=partial(_read_curve, name, at),
             published=float(value),
             place=table.place,
-            reason=reason,
             source="model",
-            system=system,
-            tolerance=tolerance,
-            predicted=predicted,
         )
         for at, value in zip(places, values, strict=True)
     )
@@ -96,11 +83,17 @@ def build_table_curve(
     return Curve(label=label, x=places, published=values, point=point, observations=rows)
 
 
+def _read_curve(name: str, x: float, records: Records) -> float:
+    return value_at(records[name], x)
+
+
 def draw_published(
     ax: Axes, points: Iterable[tuple[float, float]], label: str, marker: str = "o", size: float = 8
 ) -> None:
     """Published values as open marks."""
     xy = list(points)
+    if not xy:  # an empty line that is not clipped would squeeze the axes
+        return
     ax.plot(
         [x for x, _ in xy],
         [y for _, y in xy],
@@ -206,7 +199,12 @@ def label_axes(ax: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, t
         label_log_axis(ax.yaxis)
     else:
         ax.set_ylim(0, 1.06 * ax.dataLim.y1)
-    ax.set_xlabel(f"{x_label}; {title}" if title else x_label)
+    name_axes(ax, f"{x_label}; {title}" if title else x_label, y_label)
+
+
+def name_axes(ax: Axes, x_label: str, y_label: str) -> None:
+    """Both labels and a legend."""
+    ax.set_xlabel(x_label)
     ax.set_ylabel(y_label)
     legend(ax)
 

@@ -45,7 +45,7 @@ COUNTED_BESIDE = {"SEND": 8, "WRITE": 32, "READ": 24}
 FEWEST_DIGITS_SIZE = 16  # C.2 prints SRD below it with one digit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rate:
     """A published rate: where, at what, how much. Rows not `primary` repeat others, rounded."""
 
@@ -118,24 +118,9 @@ def bytes_counted(service: str, size_bytes: float) -> float:
     return size_bytes - 64 + float(np.median(per_message))
 
 
-def _rate(
-    table: PublishedTable,
-    primary: bool,
-    size_bytes: float,
-    depth: float,
-    qps: float,
-    threads: float,
-    rate_Mps: float,
-) -> Rate:
-    return Rate(
-        place=table.place,
-        primary=primary,
-        size_bytes=float(size_bytes),
-        depth=float(depth),
-        qps=float(qps),
-        threads=float(threads),
-        rate_Mps=float(rate_Mps),
-    )
+def _rate(table: PublishedTable, primary: bool, *values: float) -> Rate:
+    """Size, depth, queue pairs, threads and rate of a row."""
+    return Rate(table.place, primary, *map(float, values))
 
 
 def _pairs(table: PublishedTable, x: str, y: str) -> Iterator[tuple[float, float]]:

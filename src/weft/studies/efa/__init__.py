@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft.studies.efa.efa_advice import ADVICE
 from weft.studies.efa.efa_latency import C1, C6, C7, C8, C9
+from weft.studies.efa.efa_text import TEXT
 from weft.studies.efa.efa_throughput import C2, C3, C4, C5, C10
 from weft.studies.study import EFA_PAPER, Study, experiment_only
 
@@ -11,4 +12,4 @@ INTERFACES = experiment_only(
     "efa-interfaces", "One wire, two interfaces: verbs and libfabric", EFA_PAPER, "4.11, Fig. 4.18"
 )
 
-EFA: tuple[Study, ...] = (C1, C2, C3, C4, C5, C6, C7, C8, C9, C10, INTERFACES, ADVICE)
+EFA: tuple[Study, ...] = (C1, C2, C3, C4, C5, C6, C7, C8, C9, C10, INTERFACES, TEXT, ADVICE)

@@ -2,12 +2,13 @@
 
 By size and interface (C.1), SRD and UD (C.6), libfabric's calls (C.7), beside load (C.8), and
 around the size at which a message is split (C.9).
-Entry points: `C1`, `C6`, `C7`, `C8`, `C9`; `efa_study`, `fit_remarks`. Units: us, bytes, MB/s.
+Entry points: `C1`, `C6`, `C7`, `C8`, `C9`; `efa_study`, `describe_fits`. Units: us, bytes, MB/s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from weft.model import Fit, FloatArray
 from weft.studies.calibrated import LATENCY, SATURATION, doubling_load
 from weft.studies.calibrated.latency_fits import Quantile
-from weft.studies.observation import Claim, Records, Verdict
+from weft.studies.observation import Claim, Records, Verdict, build_claims
 from weft.studies.published import find_statement, find_table
 from weft.studies.study import EFA_PAPER, Result, Study
 from weft.studies.table_curves import (
@@ -67,22 +68,18 @@ def latency_curve(
     )
 
 
-def fit_remarks(fits: Mapping[str, Callable[[], Fit]]) -> Callable[[Result], tuple[str, ...]]:
+def describe_fits(fits: Mapping[str, Callable[[], Fit]], result: Result) -> tuple[str, ...]:
     """How far each fitted model is from the rows it was fitted to, and from rows left out."""
-
-    def remarks(result: Result) -> tuple[str, ...]:
-        made = {label: fit() for label, fit in fits.items()}
-        fits_text = (
-            error_remark(f"Model {label}, fitted to {fitted.data}", fitted.error, fitted.held_out)
-            for label, fitted in made.items()
-        )
-        return (error_remark("The models on this study's rows", row_errors(result)), *fits_text)
-
-    return remarks
+    made = {label: fit() for label, fit in fits.items()}
+    fits_text = (
+        error_remark(f"Model {label}, fitted to {fitted.data}", fitted.error, fitted.held_out)
+        for label, fitted in made.items()
+    )
+    return (error_remark("The models on this study's rows", row_errors(result)), *fits_text)
 
 
 def latency_remarks(names: Sequence[str]) -> Callable[[Result], tuple[str, ...]]:
-    return fit_remarks({name: LATENCY[name].fit for name in names})
+    return partial(describe_fits, {name: LATENCY[name].fit for name in names})
 
 
 def efa_study(
@@ -224,16 +221,17 @@ C8 = efa_study(
     panels=(
         table_panel(C8_CURVES, "load (MB/s)", "latency of 4096 B (µs)", log_x=False, log_y=False),
     ),
-    claims=(
-        Claim(
-            statement=f"{find_statement('efa', 'saturation-factor').says}: 2 times; "
-            "in the fitted model: "
-            f"{ALMOST_TWICE} to 2",
-            place=find_statement("efa", "saturation-factor").place,
-            source="model",
-            system=SATURATION["efa-p50"].system,
-            judge=_judge_load,
-        ),
+    claims=build_claims(
+        find_statement("efa", "saturation-factor").place,
+        "model",
+        SATURATION["efa-p50"].system,
+        {
+            (
+                f"{find_statement('efa', 'saturation-factor').says}: 2 times; "
+                "in the fitted model: "
+                f"{ALMOST_TWICE} to 2"
+            ): _judge_load
+        },
     ),
-    remarks=fit_remarks({name: SATURATION[name].fit for name in SATURATION}),
+    remarks=partial(describe_fits, {name: SATURATION[name].fit for name in SATURATION}),
 )

@@ -8,6 +8,7 @@ tables; perftest's MB is 2^20 bytes (MiB), efa-bench's is 10^6 and counts header
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from weft.studies.calibrated.throughput_fits import (
     RMA_SIZE,
     bytes_counted,
 )
-from weft.studies.efa.efa_latency import SIZE, efa_study, fit_remarks, size_text
+from weft.studies.efa.efa_latency import SIZE, describe_fits, efa_study, size_text
 from weft.studies.published import find_table
 from weft.studies.study import Result
 from weft.studies.table_curves import Curve, build_table_curve, table_panel
@@ -92,7 +93,7 @@ def payload(size_bytes: FloatArray) -> FloatArray:
 
 
 def remarks_of(*systems: str) -> Callable[[Result], tuple[str, ...]]:
-    return fit_remarks({name: THROUGHPUT[name].fit for name in systems})
+    return partial(describe_fits, {name: THROUGHPUT[name].fit for name in systems})
 
 
 # ---- C.2 --------------------------------------------------------------------------------------

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from weft.studies.fdr.host_settings import ALIGNMENT, EQ2, NOTIFICATION, NUMA
-from weft.studies.fdr.outstanding_messages import CACHE, EQ1, OUTSTANDING
+from weft.studies.fdr.fdr_studies import (
+    ALIGNMENT,
+    CACHE,
+    EQ1,
+    EQ2,
+    NOTIFICATION,
+    NUMA,
+    OUTSTANDING,
+    SWITCH,
+)
 from weft.studies.study import Study
 
-FDR: tuple[Study, ...] = (ALIGNMENT, OUTSTANDING, CACHE, EQ1, NOTIFICATION, EQ2, NUMA)
+FDR: tuple[Study, ...] = (SWITCH, ALIGNMENT, OUTSTANDING, CACHE, EQ1, NOTIFICATION, EQ2, NUMA)

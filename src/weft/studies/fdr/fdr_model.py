@@ -8,13 +8,14 @@ acknowledgement, next post) during which nothing of it moves:
 R is that of data in the cache as long as B · size fits it, else that of data that is not. Set
 from the text: R = 49 Gb/s (1 Mi, 4 outstanding), 46 Gb/s outside the cache (1 Mi, 5 outstanding), a
 cache of 4 Mi (Equation 1), t from 10 Gb/s (32 Ki, 1 outstanding). Everything else is predicted.
-Entry points: `throughput`, `scalar_point`, `statement_row`, `equation_row`, `model_panel`.
+Entry points: `throughput`, `Stated`, `fdr_study`, `model_panel`.
 Units: bytes, Gb/s, µs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,10 +24,10 @@ import numpy.typing as npt
 from weft.model.fit import FloatArray
 from weft.model.outstanding import Pipe, throughput_gbps
 from weft.records import Quantity, Scalar, Series
-from weft.studies.observation import Observation, Records, scalar_in
+from weft.studies.observation import Bound, Claim, Observation, Records, Role, Verdict, scalar_in
 from weft.studies.points import Point, model_point
 from weft.studies.published import find_statement
-from weft.studies.study import Result
+from weft.studies.study import FDR_PAPER, Result, Study
 from weft.studies.table_curves import OURS, draw_published, line_panel
 
 if TYPE_CHECKING:
@@ -99,6 +100,48 @@ def setting_text(size_bytes: int, outstanding: int) -> str:
 # ---- Points and rows ---------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A sentence of the text with its number, and the model's value for it."""
+
+    key: str
+    setting: str
+    quantity: str
+    ours: float
+    tolerance: float
+    reason: str = ""
+    bound: Bound = ""
+    role: Role = "prediction"  # of a key that is not in `SERVED`
+
+    @property
+    def row(self) -> Observation:
+        statement = find_statement("fdr", self.key)
+        return Observation(
+            setting=self.setting,
+            quantity=self.quantity,
+            unit=statement.unit,
+            kind="value" if statement.unit in ("s", "messages") else "bandwidth",
+            published=statement.value,
+            place=statement.place,
+            reason=self.reason,
+            source="model",
+            system=SYSTEM,
+            tolerance=self.tolerance,
+            bound=self.bound,
+            role="fit" if self.key in SERVED else self.role,
+            read=lambda records: scalar_in(records[self.setting], self.quantity, statement.unit),
+        )
+
+
+def stated_points(rows: Sequence[Stated]) -> tuple[Point, ...]:
+    """A point for each setting, with the model's value of each quantity."""
+    by_setting: dict[str, dict[str, tuple[float, str]]] = {}
+    for row in rows:
+        unit = find_statement("fdr", row.key).unit
+        by_setting.setdefault(row.setting, {})[row.quantity] = (row.ours, unit)
+    return tuple(scalar_point(setting, values) for setting, values in by_setting.items())
+
+
 def scalar_point(setting: str, quantities: Mapping[str, tuple[float, str]]) -> Point:
     """A point of the model: values with units by name."""
     scalars = {name: Scalar(value, unit) for name, (value, unit) in quantities.items()}
@@ -117,49 +160,40 @@ def line_point(
     return model_point(label, {"line": label}, quantities, SYSTEM)
 
 
-def statement_row(
-    key: str, setting: str, quantity: str, name: str, tolerance: float, reason: str = ""
-) -> Observation:
-    """A value that the text states beside the model's; `name` is the quantity in the record."""
-    statement = find_statement("fdr", key)
-    return Observation(
-        setting=setting,
-        quantity=quantity,
-        unit=statement.unit,
-        kind="value" if statement.unit == "s" else "bandwidth",
-        published=statement.value,
-        place=statement.place,
-        reason=reason,
-        source="model",
-        system=SYSTEM,
-        tolerance=tolerance,
-        predicted=key not in SERVED,
-        read=lambda records: scalar_in(records[setting], name, statement.unit),
-    )
-
-
-def equation_row(setting: str, quantity: str, name: str, by_hand: int, place: str) -> Observation:
-    """A value of a printed equation, worked by hand."""
-    return Observation(
-        setting=setting,
-        quantity=quantity,
-        unit="messages",
-        kind="value",
-        published=by_hand,
+def fdr_study(
+    name: str,
+    title: str,
+    place: str,
+    stated: Sequence[Stated],
+    lines: Sequence[Point],
+    panel: Callable[[Axes, Result], None],
+    notes: Sequence[str],
+    claims: Sequence[Claim] = (),
+) -> Study:
+    """Sentences of the text beside the model, and the model's lines."""
+    return Study(
+        name=f"fdr-{name}",
+        title=title,
+        paper=FDR_PAPER,
         place=place,
-        source="model",
         system=SYSTEM,
-        tolerance=0.0,
-        predicted=True,
-        read=lambda records: scalar_in(records[setting], name, "messages"),
+        points=(*stated_points(stated), *lines),
+        observations=tuple(sentence.row for sentence in stated),
+        claims=tuple(claims),
+        panels=(panel,),
+        notes=tuple(notes),
     )
+
+
+def model_claim(statement: str, place: str, judge: Callable[[Records], Verdict]) -> Claim:
+    return Claim(statement=statement, place=place, source="model", system=SYSTEM, judge=judge)
 
 
 def model_panel(
     lines: Sequence[Point],
     marks: Sequence[tuple[float, float]],
     x_label: str,
-    y_label: str,
+    y_label: str = "throughput (Gb/s)",
     *,
     log_x: bool = True,
 ) -> Callable[[Axes, Result], None]:

@@ -6,7 +6,8 @@ Tables 5 and 6 can be run on your own fabric. Entry points: `TABLE5` to `TABLE8`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from weft.model.fit import FloatArray
 from weft.records import Series
 from weft.studies.calibrated.latency_fits import LATENCY, Mode, Protocol, ipoib_latency_fit
 from weft.studies.calibrated.throughput_fits import THROUGHPUT, udp_throughput_fit
-from weft.studies.observation import Claim, Records, Verdict
+from weft.studies.observation import Claim, Records, Verdict, build_claims
 from weft.studies.published import PublishedTable, find_statement, find_table
 from weft.studies.study import IB2016_PAPER, Result, Study
 from weft.studies.table_curves import (
@@ -114,13 +115,10 @@ def _read_throughput(records: Records, mode: Mode) -> dict[float, float]:
     return {size: value_at(records[modelled.point.setting], size) for size in modelled.x}
 
 
-def _throughput_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
-    def remarks(_: Result) -> tuple[str, ...]:
-        fitted = udp_throughput_fit(mode)
-        what = f"{fitted.form.name} of {fitted.data}"
-        return (error_remark(what, fitted.error, fitted.held_out),)
-
-    return remarks
+def _describe_throughput(mode: Mode, _: Result) -> tuple[str, ...]:
+    fitted = udp_throughput_fit(mode)
+    what = f"{fitted.form.name} of {fitted.data}"
+    return (error_remark(what, fitted.error, fitted.held_out),)
 
 
 def _judge_throughput(records: Records) -> Verdict:
@@ -134,41 +132,38 @@ def _judge_throughput(records: Records) -> Verdict:
     )
 
 
-TABLE5 = Study(
-    name="ib2016-table5",
-    title="Throughput of UDP over IPoIB, datagram mode",
-    paper=IB2016_PAPER,
-    place="Table 5, VI.C",
-    system=_system("datagram"),
-    points=points_of(tuple(_THROUGHPUT_CURVES["datagram"].values())),
-    observations=observations_of(tuple(_THROUGHPUT_CURVES["datagram"].values())),
-    panels=(tools_panel({"UDP, datagram": _THROUGHPUT_CURVES["datagram"]}, "throughput (Mb/s)"),),
-    notes=find_table("ib2016-table5").notes,
-    remarks=_throughput_remarks("datagram"),
-)
+def _throughput_study(
+    mode: Mode, place: str, others: Sequence[Curve] = (), claims: Sequence[Claim] = ()
+) -> Study:
+    tools = _THROUGHPUT_CURVES[mode]
+    curves = tuple(tools.values())
+    table = find_table(THROUGHPUT_TABLES[mode])
+    return Study(
+        name=table.name,
+        title=f"Throughput of UDP over IPoIB, {mode} mode",
+        paper=IB2016_PAPER,
+        place=place,
+        system=_system(mode),
+        points=points_of((*curves, *others)),
+        observations=observations_of(curves),
+        claims=tuple(claims),
+        panels=(tools_panel({f"UDP, {mode}": tools}, "throughput (Mb/s)"),),
+        notes=table.notes,
+        remarks=partial(_describe_throughput, mode),
+    )
 
-TABLE7 = Study(
-    name="ib2016-table7",
-    title="Throughput of UDP over IPoIB, connected mode",
-    paper=IB2016_PAPER,
-    place="Table 7, VI.D",
-    system=_system("connected"),
-    points=points_of(
-        (*_THROUGHPUT_CURVES["connected"].values(), *_THROUGHPUT_CURVES["datagram"].values())
+
+TABLE5 = _throughput_study("datagram", "Table 5, VI.C")
+TABLE7 = _throughput_study(
+    "connected",
+    "Table 7, VI.D",
+    tuple(_THROUGHPUT_CURVES["datagram"].values()),
+    build_claims(
+        find_statement("ib2016", "datagram-better").place,
+        "model",
+        _system("connected"),
+        {"Datagram mode has more throughput than connected mode.": _judge_throughput},
     ),
-    observations=observations_of(tuple(_THROUGHPUT_CURVES["connected"].values())),
-    claims=(
-        Claim(
-            statement="Datagram mode has more throughput than connected mode.",
-            place=find_statement("ib2016", "datagram-better").place,
-            source="model",
-            system=_system("connected"),
-            judge=_judge_throughput,
-        ),
-    ),
-    panels=(tools_panel({"UDP, connected": _THROUGHPUT_CURVES["connected"]}, "throughput (Mb/s)"),),
-    notes=find_table("ib2016-table7").notes,
-    remarks=_throughput_remarks("connected"),
 )
 
 
@@ -219,15 +214,12 @@ def _read_latency(records: Records, mode: Mode, protocol: Protocol) -> dict[floa
     return {size: value_at(records[modelled.point.setting], size) for size in modelled.x}
 
 
-def _latency_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
-    def remarks(_: Result) -> tuple[str, ...]:
-        fits = [ipoib_latency_fit(mode, protocol) for protocol in PROTOCOLS]
-        return (
-            *(error_remark(f"{f.form.name} of {f.data}", f.error, f.held_out) for f in fits),
-            _compare_tools(find_table(LATENCY_TABLES[mode])),
-        )
-
-    return remarks
+def _describe_latency(mode: Mode, _: Result) -> tuple[str, ...]:
+    fits = [ipoib_latency_fit(mode, protocol) for protocol in PROTOCOLS]
+    return (
+        *(error_remark(f"{f.form.name} of {f.data}", f.error, f.held_out) for f in fits),
+        _compare_tools(find_table(LATENCY_TABLES[mode])),
+    )
 
 
 def _compare_tools(table: PublishedTable) -> str:
@@ -284,28 +276,31 @@ def _judge_latency(records: Records) -> Verdict:
     )
 
 
-TABLE6 = Study(
-    name="ib2016-table6",
-    title="Latency of UDP and TCP over IPoIB, datagram mode",
-    paper=IB2016_PAPER,
-    place="Table 6, VI.C",
-    system=LATENCY["ib2016-ipoib-udp-datagram"].system,
-    points=points_of(_curves_of_mode("datagram")),
-    observations=observations_of(_curves_of_mode("datagram")),
-    panels=(tools_panel(_panel_lines("datagram"), "latency (µs)"),),
-    notes=find_table("ib2016-table6").notes,
-    remarks=_latency_remarks("datagram"),
-)
+def _latency_study(
+    mode: Mode, place: str, others: Sequence[Curve] = (), claims: Sequence[Claim] = ()
+) -> Study:
+    table = find_table(LATENCY_TABLES[mode])
+    return Study(
+        name=table.name,
+        title=f"Latency of UDP and TCP over IPoIB, {mode} mode",
+        paper=IB2016_PAPER,
+        place=place,
+        system=LATENCY[f"ib2016-ipoib-udp-{mode}"].system,
+        points=points_of((*_curves_of_mode(mode), *others)),
+        observations=observations_of(_curves_of_mode(mode)),
+        claims=tuple(claims),
+        panels=(tools_panel(_panel_lines(mode), "latency (µs)"),),
+        notes=table.notes,
+        remarks=partial(_describe_latency, mode),
+    )
 
-TABLE8 = Study(
-    name="ib2016-table8",
-    title="Latency of UDP and TCP over IPoIB, connected mode",
-    paper=IB2016_PAPER,
-    place="Table 8, VI.D",
-    system=LATENCY["ib2016-ipoib-udp-connected"].system,
-    points=points_of((*_curves_of_mode("connected"), *_curves_of_mode("datagram"))),
-    observations=observations_of(_curves_of_mode("connected")),
-    claims=(
+
+TABLE6 = _latency_study("datagram", "Table 6, VI.C")
+TABLE8 = _latency_study(
+    "connected",
+    "Table 8, VI.D",
+    _curves_of_mode("datagram"),
+    (
         _model_claim(
             "modes-alike-when-small", "The two modes are alike with small payloads.", _judge_small
         ),
@@ -313,7 +308,4 @@ TABLE8 = Study(
             "datagram-better", "Datagram mode has less latency than connected mode.", _judge_latency
         ),
     ),
-    panels=(tools_panel(_panel_lines("connected"), "latency (µs)"),),
-    notes=find_table("ib2016-table8").notes,
-    remarks=_latency_remarks("connected"),
 )

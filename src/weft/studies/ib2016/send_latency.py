@@ -8,6 +8,7 @@ Entry points: `TABLE1` to `TABLE4`. Units: Gb/s, us, bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def _rate_curve(speed: str, rate: str) -> Curve:
         system=LINE_CODES,
         tolerance=TWO_DIGITS,
         kind="rate",
-        predicted=True,
+        role="check",
         x_text=lambda width: f"{width:g}X",
     )
 
@@ -105,18 +106,15 @@ def _read_latency(records: Records, service: Service, speed: str, size: float) -
     return value_at(records[_CURVES[service][speed].point.setting], size)
 
 
-def _describe_fit(service: Service) -> Callable[[Result], tuple[str, ...]]:
-    def remarks(_: Result) -> tuple[str, ...]:
-        fitted = latency_fit(service)
-        parameters = ", ".join(
-            f"{p.name} {p.value:.3g} ± {p.standard_error:.1g}" for p in fitted.parameters
-        )
-        return (
-            error_remark(f"{fitted.form.name} of {fitted.data}", fitted.error, fitted.held_out),
-            f"Parameters: {parameters}.",
-        )
-
-    return remarks
+def _describe_fit(service: Service, _: Result) -> tuple[str, ...]:
+    fitted = latency_fit(service)
+    parameters = ", ".join(
+        f"{p.name} {p.value:.3g} ± {p.standard_error:.1g}" for p in fitted.parameters
+    )
+    return (
+        error_remark(f"{fitted.form.name} of {fitted.data}", fitted.error, fitted.held_out),
+        f"Parameters: {parameters}.",
+    )
 
 
 # ---- Claims -----------------------------------------------------------------------------------
@@ -149,19 +147,16 @@ def _judge_order(records: Records) -> Verdict:
     return Verdict(holds=order == list(SIGNAL_RATES), evidence=f"at 4 MiB: {shown} µs")
 
 
-def _judge_likeness(first: Service, second: Service) -> Callable[[Records], Verdict]:
-    def judge(records: Records) -> Verdict:
-        off = [
-            abs(_read_latency(records, first, s, x) / _read_latency(records, second, s, x) - 1)
-            for s in SIGNAL_RATES
-            for x in _CURVES[first][s].x
-        ]
-        return Verdict(
-            holds=max(off) <= SIMILAR,
-            evidence=f"the two fitted models differ by {100 * max(off):.1f} % at most",
-        )
-
-    return judge
+def _judge_likeness(first: Service, second: Service, records: Records) -> Verdict:
+    off = [
+        abs(_read_latency(records, first, s, x) / _read_latency(records, second, s, x) - 1)
+        for s in SIGNAL_RATES
+        for x in _CURVES[first][s].x
+    ]
+    return Verdict(
+        holds=max(off) <= SIMILAR,
+        evidence=f"the two fitted models differ by {100 * max(off):.1f} % at most",
+    )
 
 
 def _judge_ud(records: Records) -> Verdict:
@@ -216,7 +211,7 @@ def _study(service: Service, claims: tuple[Claim, ...], also: Service | None = N
         claims=claims,
         panels=(table_panel(shown, "payload (B)", "latency (µs)"),),
         notes=table.notes,
-        remarks=_describe_fit(service),
+        remarks=partial(_describe_fit, service),
     )
 
 
@@ -237,7 +232,7 @@ TABLE2 = _study(
 )
 TABLE3 = _study(
     "uc",
-    (_claim("uc-like-rc", "UC is very similar to RC.", _judge_likeness("uc", "rc")),),
+    (_claim("uc-like-rc", "UC is very similar to RC.", partial(_judge_likeness, "uc", "rc")),),
     also="rc",
 )
 TABLE4 = _study(

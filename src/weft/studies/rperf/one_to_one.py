@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.records import Record
 from weft.studies.observation import (
     MEDIAN_RTT,
@@ -14,13 +16,13 @@ from weft.studies.observation import (
 from weft.studies.points import Point, simulation_point
 from weft.studies.rperf.rperf_draw import FigureLine, lines_panel, rtt_lines
 from weft.studies.rperf.rperf_setups import (
+    IN_FLIGHT_NOTE,
     PAYLOADS,
     TAIL,
     TOTAL,
     WARMUP,
-    WINDOW_OPEN,
-    WINDOW_UNBATCHED,
     Reader,
+    count_in_flight,
     figure_study,
     one_to_one_scenario,
 )
@@ -37,13 +39,13 @@ def _setting(path: str, payload: int) -> str:
     return f"{PATHS[path]}, {payload} B"
 
 
-def _points(generator: dict[str, object], duration: str) -> tuple[Point, ...]:
+def _points(generator: Callable[[int], dict[str, object]], duration: str) -> tuple[Point, ...]:
     return tuple(
         simulation_point(
             setting=_setting(path, payload),
             settings={"path": PATHS[path], "payload_B": payload},
             scenario=one_to_one_scenario(
-                path, {**generator, "size": f"{payload} B"}, duration, WARMUP
+                path, {**generator(payload), "size": f"{payload} B"}, duration, WARMUP
             ),
             system="sx6012",
         )
@@ -55,7 +57,7 @@ def _points(generator: dict[str, object], duration: str) -> tuple[Point, ...]:
 FIG4 = figure_study(
     "4",
     "sx6012",
-    _points({"name": "probe", "kind": "latency", "estimator": "rperf"}, "40 ms"),
+    _points(lambda _: {"name": "probe", "kind": "latency", "estimator": "rperf"}, "40 ms"),
     lines_panel(
         "payload_B",
         (
@@ -73,10 +75,14 @@ FIG4 = figure_study(
 )
 
 
+def _sender(payload: int) -> dict[str, object]:
+    return {"name": "senders", "kind": "bandwidth", "window": count_in_flight(payload)}
+
+
 FIG5 = figure_study(
     "5",
     "sx6012",
-    _points({"name": "senders", "kind": "bandwidth", "window": WINDOW_OPEN}, "6 ms"),
+    _points(_sender, "6 ms"),
     lines_panel(
         "payload_B",
         tuple(
@@ -95,9 +101,7 @@ FIG5 = figure_study(
     (
         "The rates were set from this figure: the adapter's 8 M messages/s from 4.1 Gb/s at 64 B, "
         "the DMA read rate from 53 Gb/s at 4096 B. What follows is the shape between them.",
-        f"Senders keep {WINDOW_OPEN} messages outstanding (not stated in the paper; 16 give the "
-        f"same within 4 % at the published payloads). With {WINDOW_UNBATCHED}, which Fig. 7a "
-        "implies for 4096 B, 64 B would reach only 2.2 Gb/s through the switch.",
+        IN_FLIGHT_NOTE,
         "The loss of up to 0.8 Gb/s through the switch is not modelled: a sender with enough "
         "outstanding is limited by its adapter, on either path.",
     ),

@@ -19,6 +19,7 @@ from weft.studies.observation import (
     Kind,
     Observation,
     Records,
+    Role,
     goodput,
     quantile_in,
 )
@@ -46,23 +47,18 @@ DURATION, WARMUP = "60 ms", "1 ms"
 # 2 m of cable: the 20 ns that RPerf finds back-to-back at 64 B (Fig. 4) are two flights.
 CABLE = "10 ns"
 
-# Messages that a sender of 4096 B keeps outstanding without batching: seven give the published
-# step per sender of Fig. 7a (4.8 to 6.1 us); with more, credits limit and the wait is Fig. 8's.
-WINDOW_UNBATCHED = 7
+# What a queue pair keeps unacknowledged, whatever the size of its messages: seven of 4096 B give
+# the published step per sender of Fig. 7a (4.8 to 6.1 us). Senders of all figures follow this rule.
+IN_FLIGHT_B = 28 * 1024
 
-# With batching (Figs. 8 and 9): more than the switch's buffer holds of any payload from 256 B up,
-# so that credits are the limit and the number does not matter.
-WINDOW_BATCHED = 128
+IN_FLIGHT_NOTE = (
+    f"A sender keeps {IN_FLIGHT_B // 1024} KiB outstanding, whatever the size of its messages: "
+    "inferred from the step per sender in Fig. 7a, not stated in the paper. The rule is the same "
+    "in Figs. 5, 7 to 9, 12 and 13."
+)
 
-# One sender alone (Fig. 5) and the paper's simulator (Figs. 10 and 11): enough to fill the link.
-# 16 give the same within 4 % at the published payloads of Fig. 5; 7 would not at 64 B.
-WINDOW_OPEN = 64
-
-# Messages per doorbell in Figs. 8 and 9. The published 35 % and 70 % of the link at 64 and 128 B
-# (Fig. 9) are 7.7 M messages/s per sender, the rate of Fig. 5 without batching. Larger messages
-# fill the link with any batch; 16 stands for the batching that the paper mentions.
-SMALL_B = 128
-BATCH_SMALL, BATCH_LARGE = 1, 16
+# The paper's simulator (Figs. 10 and 11): enough that its buffers are the limit.
+OMNET_WINDOW = 64
 
 # SL1 rides on VL1, which has high priority for one unit of 4,096 bytes at a time. The limit is the
 # one that gives the pretender its published share (Fig. 13); with 0, 2 and 255 it would get 3, 32
@@ -85,9 +81,12 @@ def probe_traffic(system: str, source: str, sl: int = 0) -> Table:
     }
 
 
-def sender_traffic(
-    count: int, size: int = 4096, window: int = WINDOW_OPEN, batch: int = 1
-) -> list[Table]:
+def count_in_flight(size: int) -> int:
+    """Messages that a sender of the testbed keeps outstanding."""
+    return IN_FLIGHT_B // size
+
+
+def sender_traffic(count: int, size: int = 4096, window: int | None = None) -> list[Table]:
     """Bandwidth-sensitive generators on h0, h1, …; none for a count of 0."""
     traffic = {
         "name": "senders",
@@ -95,8 +94,7 @@ def sender_traffic(
         "from": f"h0..h{count - 1}",
         "to": "h6",
         "size": f"{size} B",
-        "window": window,
-        "batch": batch,
+        "window": window or count_in_flight(size),
     }
     return [traffic] if count else []
 
@@ -208,6 +206,13 @@ def _kind(quantity: str) -> Kind:
     return "tail" if quantity == TAIL_RTT else "bandwidth" if "bandwidth" in quantity else "median"
 
 
+def _role(parameter: str) -> Role:
+    """By the file's column `sets`: a parameter, "repeats STUDY", or nothing."""
+    if parameter.startswith("repeats"):
+        return "repeat"
+    return "fit" if parameter else "prediction"
+
+
 def _rows(
     figure: str, readers: Mapping[str, Reader], reasons: Mapping[tuple[str, str], str]
 ) -> tuple[Observation, ...]:
@@ -226,7 +231,7 @@ def _rows(
             published=value,
             place=place,
             reason=reasons.get((setting, quantity), ""),
-            predicted=not parameter,
+            role=_role(parameter),
         )
 
     return tuple(row(*cells) for cells in find_table(figure).rows)  # type: ignore[arg-type]

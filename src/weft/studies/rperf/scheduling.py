@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from weft.studies.observation import MEDIAN_RTT, Observation, quantile_in
 from weft.studies.points import Point, simulation_point
-from weft.studies.rperf.many_to_one import WINDOW_NOTE, count_senders
+from weft.studies.rperf.many_to_one import count_senders, senders_point
 from weft.studies.rperf.rperf_draw import comparison_panel, lines_panel, rtt_bars_panel, rtt_lines
 from weft.studies.rperf.rperf_setups import (
+    IN_FLIGHT_NOTE,
+    OMNET_WINDOW,
     OWN_LANE,
     SENDERS,
-    WINDOW_UNBATCHED,
+    count_in_flight,
     figure_study,
     many_to_one_scenario,
     probe_traffic,
@@ -30,7 +32,7 @@ def _setting(policy: str, number: int) -> str:
 
 
 def _point(policy: str, number: int) -> Point:
-    traffic = [probe_traffic("omnet", "h5"), *sender_traffic(number)]
+    traffic = [probe_traffic("omnet", "h5"), *sender_traffic(number, window=OMNET_WINDOW)]
     return simulation_point(
         setting=_setting(policy, number),
         settings={"policy": policy, "senders": number},
@@ -102,6 +104,7 @@ FIG11 = figure_study(
 
 # ---- Figs. 12 and 13: lanes --------------------------------------------------------------------
 
+PRETENDER_B = 256  # VIII-C
 IDLE, SHARED = "no sender", "5 senders, shared lane"
 GAMED = "4 senders + pretender"
 
@@ -110,32 +113,17 @@ def _own_lane_setting(number: int) -> str:
     return f"{count_senders(number)}, own lane"
 
 
-def _one_lane_point(number: int, setting: str) -> Point:
-    traffic = [probe_traffic("sx6012", "h5"), *sender_traffic(number, window=WINDOW_UNBATCHED)]
-    return simulation_point(
-        setting=setting,
-        settings={"senders": number, "lane": "shared"},
-        scenario=many_to_one_scenario("sx6012", traffic),
-        system="sx6012",
-    )
-
-
-def _own_lane_point(number: int) -> Point:
-    traffic = [
-        probe_traffic("sx6012", "h5", sl=1),
-        *sender_traffic(number, window=WINDOW_UNBATCHED),
-    ]
-    return simulation_point(
-        setting=_own_lane_setting(number),
-        settings={"senders": number, "lane": "own"},
-        scenario=many_to_one_scenario("sx6012", traffic, OWN_LANE),
-        system="sx6012",
-    )
-
-
 def _pretender_point() -> Point:
-    pretender = {"name": "pretender", "kind": "pretend", "from": "h4", "to": "h6", "sl": 1}
-    four = sender_traffic(4, window=WINDOW_UNBATCHED)
+    pretender = {
+        "name": "pretender",
+        "kind": "pretend",
+        "from": "h4",
+        "to": "h6",
+        "size": f"{PRETENDER_B} B",
+        "window": count_in_flight(PRETENDER_B),
+        "sl": 1,
+    }
+    four = sender_traffic(4)
     return simulation_point(
         setting=GAMED,
         settings={"senders": 4, "lane": "own, gamed"},
@@ -157,14 +145,14 @@ FIG12 = figure_study(
     "12",
     "sx6012",
     (
-        _one_lane_point(0, IDLE),
-        _one_lane_point(5, SHARED),
-        *(_own_lane_point(number) for number in SENDERS if number),
+        senders_point(0, IDLE),
+        senders_point(5, SHARED),
+        *(senders_point(n, _own_lane_setting(n), "own") for n in SENDERS if n),
         _pretender_point(),
     ),
     rtt_bars_panel(),
     (
-        WINDOW_NOTE,
+        IN_FLIGHT_NOTE,
         LANE_NOTE,
         "On its own lane the probe waits for at most the packet that is being sent, however many "
         "senders there are. A pretender (256 B, batched) fills that lane's buffer before it.",
@@ -175,10 +163,10 @@ FIG12 = figure_study(
 FIG13 = figure_study(
     "13",
     "sx6012",
-    (_one_lane_point(5, SHARED), _own_lane_point(5), _pretender_point()),
+    (senders_point(5, SHARED), senders_point(5, _own_lane_setting(5), "own"), _pretender_point()),
     comparison_panel,
     (
-        WINDOW_NOTE,
+        IN_FLIGHT_NOTE,
         LANE_NOTE,
         "The published totals include the loss with five senders (Fig. 7b), which is not modelled.",
     ),

@@ -1,3 +1,3 @@
-"""weft: simulate high-performance fabrics; measurement, models and control will join."""
+"""weft: measure, model, tune, simulate and control high-performance fabrics."""
 
 __version__ = "0.1.0"

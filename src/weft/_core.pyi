@@ -1,7 +1,8 @@
 """Types of the C++ core."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +68,7 @@ class Pattern(enum.Enum):
     PACED = 2
     SCHEDULE = 3
     TRIGGERED = 4
+    WORKLOAD = 5
 
 class Estimator(enum.Enum):
     COMPLETION = 0
@@ -82,8 +84,6 @@ class Status(enum.Enum):
     DEADLOCK = 3
 
 class BrokenInvariant(Exception): ...
-
-def largest_header(transport: Transport, op: Op) -> int: ...
 
 class ArbTables:
     def __init__(
@@ -104,6 +104,7 @@ class SwitchSpec:
     jitter_mean_ps: int
     order: Order
     virtual_output_queues: bool
+    crossbar_speedup: int
     congestion: CongestionControl
 
 class CreditSpec:
@@ -143,12 +144,13 @@ class NetworkSpec:
         self, a: int, a_port: int, b: int, b_port: int, rate_bps: float, delay_ps: int, /
     ) -> None: ...
     def set_routes(
-        self, next_hop: NDArray[np.int32], start: Sequence[int], ports: Sequence[int], /
+        self, next_hop: NDArray[np.uint16], start: Sequence[int], ports: Sequence[int], /
     ) -> None: ...
     def override_sl2vl(
         self, node: int, in_port: int, out_port: int, sl2vl: Sequence[int], /
     ) -> None: ...
     def override_arbitration(self, node: int, port: int, tables: ArbTables, /) -> None: ...
+    def override_buffer(self, node: int, port: int, vl: int, bytes: int, /) -> None: ...
 
 class FlowSpec:
     def __init__(self, other: FlowSpec = ..., /) -> None: ...
@@ -174,10 +176,40 @@ class FlowSpec:
     poisson: bool
     allow_inline: bool
     group: int
+    traffic: int
+    stops_with: int
     triggers: int
     initial_triggers: int
-    schedule_times_ps: Sequence[int]
-    schedule_sizes_bytes: Sequence[int]
+    schedule: Sequence[tuple[int, int]]  # (ps, bytes)
+
+class FlowList(Sequence[FlowSpec]):
+    """Flows held by the core. An item shares its memory; arrays are copies."""
+
+    def __init__(self, flows: Iterable[FlowSpec] = ..., /) -> None: ...
+    @overload
+    def __getitem__(self, number: int, /) -> FlowSpec: ...
+    @overload
+    def __getitem__(self, numbers: slice, /) -> FlowList: ...
+    def __len__(self) -> int: ...
+    def append(self, flow: FlowSpec, /) -> None: ...
+    def add(
+        self, like: FlowSpec, sources: NDArray[np.int32], targets: NDArray[np.int32]
+    ) -> None: ...
+    def extend_part(self, part: FlowList, groups: Sequence[int], traffic: int) -> None: ...
+    @property
+    def sources(self) -> NDArray[np.int64]: ...
+    @property
+    def targets(self) -> NDArray[np.int64]: ...
+    @property
+    def service_levels(self) -> NDArray[np.int64]: ...
+    @property
+    def messages(self) -> NDArray[np.int64]: ...
+    @property
+    def starts_ps(self) -> NDArray[np.int64]: ...
+    @property
+    def stops_with(self) -> NDArray[np.int64]: ...
+    @property
+    def largest_packet_bytes(self) -> int: ...
 
 class RunSpec:
     seed: int
@@ -185,8 +217,12 @@ class RunSpec:
     warmup_ps: int
     sample_interval_ps: int
     groups: int
+    first_flow: int
     stop_when_done: bool
     check_invariants: bool
+    skip_steady: bool
+    threads: int
+    partitioned_links: int
 
 class LaneCounters:
     xmit_bytes: int
@@ -207,6 +243,7 @@ class FlowResult:
     first_delivery_ps: int
     last_delivery_ps: int
     finished_ps: int
+    stop_ps: int
 
 class GroupResult:
     rtt: Histogram
@@ -221,30 +258,104 @@ class BlockedLane:
     waited_ps: int
     no_credit: bool
 
-class Simulation:
+class WorkloadSpec:
+    """A workload's ranks on hosts; `flow` is by operation, 2**32 - 1 where it needs none."""
+
     def __init__(
-        self, network: NetworkSpec, flows: Sequence[FlowSpec], run: RunSpec, /
+        self,
+        *,
+        operations: OperationArrays,
+        host: NDArray[np.uint32],
+        traffic: NDArray[np.uint32],
+        begin_ps: Sequence[int],
+        flow: NDArray[np.uint32],
     ) -> None: ...
+
+def measure_barrier_ns(threads: int, meetings: int) -> float: ...
+
+class Simulation:
+    """A fabric and its flows; a `FlowList` is taken over and left empty."""
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        flows: Iterable[FlowSpec],
+        run: RunSpec,
+        workload: WorkloadSpec | None = None,
+    ) -> None: ...
+    def rank_finished_ps(self, rank: int) -> int: ...
+    def operations_ended_ps(self) -> NDArray[np.int64]: ...
     def run(self, max_events: int) -> Status: ...
     @property
     def now_ps(self) -> int: ...
     @property
     def events(self) -> int: ...
     @property
+    def skipped_ps(self) -> int: ...
+    @property
     def packet_hops(self) -> int: ...
     @property
     def packets_alive(self) -> int: ...
+    @property
+    def partitions(self) -> int: ...
+    @property
+    def lookahead_ps(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    def keep_accounts(self) -> None: ...
+    def window_events(self) -> NDArray[np.uint32]: ...
     def group(self, number: int, /) -> GroupResult: ...
     def flow(self, number: int, /) -> FlowResult: ...
+    @property
+    def flow_deliveries(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_bytes(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_messages(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_last_deliveries_ps(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_ends_ps(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_stops_ps(self) -> NDArray[np.int64]: ...
     @property
     def links(self) -> int: ...
     def link(self, number: int, /) -> tuple[int, int, int]: ...
     def counters(self, link: int, vl: int, /) -> LaneCounters: ...
+    def link_table(self) -> NDArray[np.int64]:
+        """[link, (node, port, peer)]."""
+
+    def counter_table(self) -> NDArray[np.int64]:
+        """[link * lanes + lane, (the numbers of LaneCounters)]."""
+
+    def head_of_line_share(self) -> float: ...
     def blocked(self, limit_ps: int) -> list[BlockedLane]: ...
     def deadlock_cycle(self) -> list[BlockedLane]: ...
     @property
     def sample_times_ps(self) -> list[int]: ...
     def samples(self) -> NDArray[np.int32]: ...
+
+# --- bindings/bind_fabric.cpp: tables of routes; the last array of a filler is written ---
+
+def group_ports(usable: NDArray[np.uint64], group: NDArray[np.int32]) -> list[list[int]]: ...
+def spread_destinations(
+    group: NDArray[np.int32],
+    groups: Sequence[Sequence[int]],
+    up: NDArray[np.uint8],
+    divisor: NDArray[np.int64],
+    target_of: NDArray[np.int32],
+    ports: NDArray[np.int16],
+) -> None: ...
+def number_ports(ports: NDArray[np.int16]) -> list[int]: ...
+def find_lost_pair(
+    next_hop: NDArray[np.uint16],
+    group_start: Sequence[int],
+    group_ports: Sequence[int],
+    peer: NDArray[np.int32],
+    first_switch: NDArray[np.int32],
+    destination: NDArray[np.int32],
+    order: NDArray[np.int64],
+) -> int: ...
 
 # --- bindings/bind_clock.cpp ---
 
@@ -326,12 +437,20 @@ class EndpointConfig:
     one_buffer: bool
     events: bool
     inline_bytes: int
+    inline_by_device: bool
     offset: int
     pages: str
+    memory: str
+    contents: bool
     node: int
     port: int
     gid_index: int
+    partition: int
     path_mtu: int
+    posting: str
+    strict_ordering: bool
+    separate_contexts: bool
+    queue_members: int
     service_level: int
     traffic_class: int
     class_is_optional: bool
@@ -379,6 +498,7 @@ class Availability:
     @property
     def facts(self) -> dict[str, str]: ...
 
+def chosen_device(config: EndpointConfig) -> str: ...
 def availability(transport: str = "") -> list[Availability]:
     """Of one transport, or of all: those of libraries take a moment."""
 
@@ -417,6 +537,18 @@ class DelayTruth:
 def delay_truth(endpoint: Endpoint) -> DelayTruth: ...
 def timing_cost(messages: int) -> tuple[float, float]:
     """ns per message of a null loop with clock and histogram, and of the same loop without."""
+
+def exchange_plainly(
+    *,
+    socket: int,
+    first: int,
+    messages: int,
+    spins: bool,
+    idle_ns: int,
+    awake_ns: int,
+    timeout_ns: int,
+) -> list[int]:
+    """Round trips over a connected socket by send and recv alone, in ns."""
 
 # --- bindings/bind_probe.cpp: the timed loops of core/probe/loops.hpp, all without the GIL ---
 
@@ -515,6 +647,8 @@ class PacedResult:
     @property
     def late_ps(self) -> NDArray[np.int64]: ...
 
+def write_ping_pong(endpoint: Endpoint, spec: LoopSpec, stop: StopFlag) -> LatencyResult: ...
+def write_echo(endpoint: Endpoint, spec: LoopSpec, stop: StopFlag) -> Counts: ...
 def ping_pong(endpoint: Endpoint, spec: LoopSpec, stop: StopFlag) -> LatencyResult: ...
 def echo(endpoint: Endpoint, spec: LoopSpec, stop: StopFlag) -> Counts: ...
 def post_poll(
@@ -605,3 +739,222 @@ class Allocator:
         nodes: int = ...,
         programme_steps: float = ...,
     ) -> None: ...
+
+# --- bindings/bind_workload.cpp ---
+
+class OperationArrays:
+    """Operations of a workload, rank by rank; `dependency` in CSR form.
+
+    `kind` is 0 send, 1 receive, 2 compute; `amount` bytes of a message or ps of a computation.
+    `find_unmatched` gives (source, destination, tag, sends, receives).
+    """
+
+    def __init__(
+        self,
+        *,
+        ranks: int,
+        kind: NDArray[np.uint8],
+        rank: NDArray[np.uint32],
+        peer: NDArray[np.uint32],
+        tag: NDArray[np.uint32],
+        amount: NDArray[np.int64],
+        cpu: NDArray[np.uint8],
+        dependency_start: NDArray[np.uint32],
+        dependency: NDArray[np.uint32],
+        on_start: NDArray[np.uint8],
+    ) -> None: ...
+    @property
+    def size(self) -> int: ...
+    def find_cycle(self) -> int | None: ...
+    def find_unmatched(self) -> tuple[int, int, int, int, int] | None: ...
+
+class LogGop:
+    """Parameters of the LogGOP network."""
+
+    L_ps: int
+    o_ps: int
+    g_ps: int
+    G_ps_per_byte: float
+    O_ps_per_byte: float
+    S_bytes: int
+
+    def __init__(self) -> None: ...
+
+def run_loggop(
+    operations: OperationArrays, parameters: LogGop
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """When each rank is done and when each operation ended (2**63 - 1: never), in ps."""
+
+# --- bindings/bind_flow.cpp ---
+
+class MaxMin:
+    """Weighted max-min fair rates; a port's queues are (weight, priority); 0 goes first.
+
+    A path lists (port, queue of the port). `solve` gives the flows that have another rate.
+    """
+
+    def __init__(self) -> None: ...
+    def add_port(self, capacity: float, queues: Sequence[tuple[float, int]] = ...) -> int: ...
+    def add_flow(
+        self, path: Sequence[tuple[int, int]], weight: float = 1.0, cap: float = ...
+    ) -> int: ...
+    def remove_flow(self, flow: int) -> None: ...
+    def set_queues(self, port: int, queues: Sequence[tuple[float, int]]) -> None:
+        """Other weights and priorities, of as many queues."""
+    def set_queue(self, flow: int, hop: int, queue: int) -> None:
+        """Move a flow to another queue of the port of one of its hops."""
+    def set_tolerance(self, tolerance: float) -> None:
+        """The relative change of a share that is not passed on; 0: rounding alone."""
+    def solve(self) -> list[int]: ...
+    def rate(self, flow: int) -> float: ...
+    @property
+    def port_solutions(self) -> int: ...
+    @property
+    def sweeps(self) -> int: ...
+
+class Transfers:
+    """Transfers of bytes at max-min fair rates, and when each of them ends."""
+
+    def __init__(self) -> None: ...
+    def add_port(self, rate_bps: float, queues: Sequence[tuple[float, int]] = ...) -> int: ...
+    def start(
+        self,
+        path: Sequence[tuple[int, int]],
+        size_bytes: float,
+        weight: float = 1.0,
+        cap_bps: float = ...,
+    ) -> int: ...
+    def stop(self, transfer: int) -> None: ...
+    def set_step(self, step_ps: int) -> None:
+        """Solve changes together at multiples of this; 0: at once."""
+    def set_tolerance(self, tolerance: float) -> None: ...
+    def set_queues(self, port: int, queues: Sequence[tuple[float, int]]) -> None: ...
+    def set_queue(self, transfer: int, hop: int, queue: int) -> None: ...
+    def set_priority(self, transfer: int, priority: int) -> None: ...
+    def serve_by_queues(self) -> None: ...
+    def serve_by_priority(self) -> None: ...
+    def serve_by_bytes_left(self, cutoffs: Sequence[float] = ...) -> None: ...
+    def next_end_ps(self) -> int:
+        """When the next transfer is done, or rates are solved before."""
+    def advance(self, time_ps: int) -> list[int]:
+        """Transfers that are done at this time, which is not after the next end."""
+    def rate_bps(self, transfer: int) -> float: ...
+    def sent_bytes(self, transfer: int) -> float: ...
+    def carried_bytes(self, port: int, queue: int = 0) -> float:
+        """Sent over this queue by transfers that have ended."""
+    @property
+    def now_ps(self) -> int: ...
+    @property
+    def active(self) -> int: ...
+    @property
+    def port_solutions(self) -> int: ...
+
+class FlowSimulation:
+    """A scenario's streams and workloads at flow level; results as those of `Simulation`."""
+
+    def __init__(
+        self,
+        network: NetworkSpec,
+        flows: FlowList,
+        run: RunSpec,
+        workload: WorkloadSpec | None = None,
+        *,
+        step_ps: int = 0,
+        tolerance: float = 0.0,
+        queues: int = 0,
+        watch_stages: bool = False,
+    ) -> None:
+        """With `queues`, ports have so many instead of lanes, and `run` returns as jobs change."""
+    def run(self, max_events: int) -> Status: ...
+    def take_change(self) -> bool:
+        """Whether jobs have changed since the last call."""
+    @property
+    def jobs(self) -> int: ...
+    @property
+    def ports(self) -> int: ...
+    @property
+    def present(self) -> list[int]: ...
+    @property
+    def sending(self) -> list[int]: ...
+    def jobs_at_ports(self) -> NDArray[np.uint8]: ...
+    def bytes_left(self) -> NDArray[np.float64]: ...
+    def program(
+        self,
+        ports: NDArray[np.uint32],
+        weights: NDArray[np.float64],
+        priorities: NDArray[np.uint32],
+        queue_of_job: NDArray[np.uint32],
+    ) -> None: ...
+    def order_jobs(self, priorities: Sequence[int]) -> None: ...
+    def order_by_bytes_left(self, cutoffs: Sequence[float]) -> None: ...
+    def order_by_queues(self) -> None: ...
+    @property
+    def now_ps(self) -> int: ...
+    @property
+    def events(self) -> int: ...
+    def flow(self, number: int, /) -> FlowResult: ...
+    @property
+    def flow_deliveries(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_bytes(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_messages(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_last_deliveries_ps(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_ends_ps(self) -> NDArray[np.int64]: ...
+    @property
+    def flow_stops_ps(self) -> NDArray[np.int64]: ...
+    def carried_bytes(self) -> list[float]:
+        """On the wire, by direction of each link (a to b, then b to a) and lane; no ACKs."""
+    def rank_finished_ps(self, rank: int) -> int: ...
+    def operations_ended_ps(self) -> NDArray[np.int64]: ...
+
+# --- bindings/bind_shuffles.cpp ---
+
+class Shuffles:
+    """Jobs that shuffle over ports with lanes, at fair rates that are solved in batches.
+
+    A job: (stages, loops, start in s, its first flow, its flows), a stage: (computation in s, bytes
+    of each flow before and after it). Rates are bytes per second.
+    """
+
+    def __init__(
+        self,
+        capacity: NDArray[np.float64],
+        path_start: NDArray[np.uint64],
+        path: NDArray[np.uint32],
+        jobs: Sequence[tuple[Sequence[tuple[float, float, float]], int, float, int, int]],
+        batch: float = 0.0,
+        tolerance: float = 1e-6,
+    ) -> None: ...
+    def program(
+        self,
+        lanes: int,
+        lane: NDArray[np.uint8],
+        weight: NDArray[np.float64],
+        strict: bool = False,
+        lending: bool = True,
+    ) -> None:
+        """`lane[job * ports + port]`, `weight[port * lanes + lane]`."""
+    def order_flows(self, cutoffs_bytes: Sequence[float]) -> None:
+        """Strict lanes by the bytes that a flow has left."""
+    def run(self, at_sends: bool = False) -> bool:
+        """Until a job begins or finishes, or begins or ceases to send; False: all finished."""
+    @property
+    def now_s(self) -> float: ...
+    @property
+    def finished_s(self) -> NDArray[np.float64]:
+        """By job; infinite: not yet."""
+    @property
+    def sending(self) -> NDArray[np.uint8]: ...
+    @property
+    def present(self) -> NDArray[np.uint8]: ...
+    def left_at_ports(self) -> NDArray[np.float64]:
+        """Bytes left: `[job * ports + port]`."""
+    def rates(self) -> NDArray[np.float64]:
+        """By flow; 0 where nothing is sent."""
+    @property
+    def solutions(self) -> int: ...
+    @property
+    def passes(self) -> int: ...

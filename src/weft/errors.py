@@ -1,13 +1,17 @@
 """Errors that a user can act on.
 
 `InputError` says where, which value, the limit and the remedy, on one line;
-the command line prints it and exits with status 2.
+the command line prints it and exits with status 2. INTERRUPTS are the signals that end a command
+early: Ctrl-C, and what batch systems and a closed terminal send.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class WeftError(Exception):

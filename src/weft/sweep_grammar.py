@@ -69,12 +69,19 @@ def _expand_item(item: str, read: Reader, where: str) -> list[Any]:
     first, last = (read(match[end].strip(), where) for end in ("first", "last"))
     if isinstance(first, bool) or not isinstance(first, int | float):
         return [_read_text_with_dots(item, read, where)]
+    _check_number(last, match["last"], item, where)
     if first > last:
         raise InputError(where, f"{item!r} goes down", "write the smaller end first")
     if match["how"] == "*":
         return _grow_by_factor(first, last, _parse_factor(match["step"], item, where), item, where)
     step = read(match["step"].strip(), where) if match["step"] else 1
+    _check_number(step, match["step"], item, where)
     return _grow_by_step(first, last, step, item, where)
+
+
+def _check_number(value: Any, text: str, item: str, where: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(where, f"{item!r}: {text.strip()!r} is not a number", GRAMMAR)
 
 
 def _read_text_with_dots(item: str, read: Reader, where: str) -> Any:

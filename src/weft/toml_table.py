@@ -126,12 +126,10 @@ class Table:
 
     def time_ps(self, key: str, default: Any = _MISSING, low: int = 0) -> int:
         value = self.raw(key, default)
-        ps = (
-            parse_time(value, self.place(key))
-            if isinstance(value, str) or default is _MISSING
-            else value
-        )
-        if ps is not None and ps < low:
+        if value is default and not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        ps = parse_time(value, self.place(key))
+        if ps < low:
             raise InputError(self.place(key), f"{value!r} is too short", f"use {low} ps or more")
         return ps
 

@@ -2,13 +2,15 @@
 
 `parse_time("50 ns")`, `parse_size("32 KiB")` and `parse_rate("56 Gb/s")` refuse plain numbers: a
 number without a unit is how factors of a thousand are lost. `format_value` chooses the unit that
-people would. Times, sizes and rates convert among themselves; any other unit equals only itself.
+people would, `format_count` the number of a noun. Times, sizes, rates and frequencies convert among
+themselves; any other unit equals only itself.
 Units: integer picoseconds, bytes, bits per second.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.errors import InputError
@@ -48,7 +50,7 @@ def parse_quantity(
         return float(text)
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None or match[2] not in table:
-        units = ", ".join(u for u in table if not u.startswith("K"))
+        units = ", ".join(u for u in table if not u.startswith("K") or u == "KiB")
         raise InputError(
             where,
             f"{text!r} is not a {quantity}",
@@ -89,16 +91,19 @@ def parse_rate(text: object, where: str = "rate") -> float:
     return _parse_limited(text, "rate", where)
 
 
-_TABLES = {"time": TIME_PS, "size": SIZE_BYTES, "rate": RATE_BPS}
+# Events per second, such as messages.
+_FREQUENCY_HZ = {"1/s": 1, "/s": 1, "k/s": 10**3, "M/s": 10**6, "G/s": 10**9}
+_TABLES = {"time": TIME_PS, "size": SIZE_BYTES, "rate": RATE_BPS, "frequency": _FREQUENCY_HZ}
 _READABLE = {
     "time": ("s", "ms", "µs", "ns", "ps"),
     "size": ("GiB", "MiB", "KiB", "B"),
     "rate": ("Tb/s", "Gb/s", "Mb/s", "kb/s", "b/s"),
+    "frequency": ("G/s", "M/s", "k/s", "/s"),
 }
-
+_UNIT_OF_ZERO = {"time": "s", "size": "B", "rate": "b/s", "frequency": "/s"}
 
 # How the name of a setting ends, and the unit of its value.
-_SUFFIXES = {"_bytes": "B", "_ns": "ns"}
+_SUFFIXES = {"_bytes": "B", "_ns": "ns", "_us": "us", "_ps": "ps", "_bps": "b/s", "_Bps": "B/s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ def _dimension(unit: str) -> tuple[str, int] | None:
 
 
 def dimension_of(unit: str) -> str:
-    """ "time", "size", "rate", or "" for any other unit."""
+    """ "time", "size", "rate", "frequency", or "" for any other unit."""
     dimension = _dimension(unit)
     return dimension[0] if dimension else ""
 
@@ -133,13 +138,14 @@ def convert(value: float, unit: str, to: str) -> float | None:
 
 
 def choose_unit(unit: str, typical: float) -> Display:
-    """The largest unit in which a typical value is at least 1."""
+    """The largest unit in which a typical value is at least 1; the plain one for zero."""
     dimension = _dimension(unit)
     if dimension is None:
         return Display(1, unit)
     name, factor = dimension
     table, steps = _TABLES[name], _READABLE[name]
-    chosen = next((u for u in steps if abs(typical) * factor >= table[u]), steps[-1])
+    largest = next((u for u in steps if abs(typical) * factor >= table[u]), steps[-1])
+    chosen = largest if typical else _UNIT_OF_ZERO[name]
     return Display(table[chosen] / factor, chosen)
 
 
@@ -157,8 +163,35 @@ def format_value(value: float, unit: str) -> str:
     return f"{format_number(value / display.divisor)} {display.unit}".rstrip()
 
 
+def format_setting(name: str, value: object) -> str:
+    """A setting as people write it, exactly: `format_setting("size_bytes", 1500)` is "1500 B"."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    _, unit = split_unit(name)
+    if unit == "B":
+        exact = [u for u in _READABLE["size"] if value and value % SIZE_BYTES[u] == 0]
+        unit = exact[0] if exact else "B"
+        return f"{value / SIZE_BYTES[unit]:.12g} {unit}"
+    display = choose_unit(unit, value)
+    return f"{value / display.divisor:.12g} {display.unit}".rstrip()
+
+
+def format_settings(settings: Mapping[str, object]) -> str:
+    """ "duration=500 ms, size=64 B": the settings by name."""
+    return ", ".join(
+        f"{split_unit(name)[0]}={format_setting(name, value)}"
+        for name, value in sorted(settings.items())
+    )
+
+
 def format_number(value: float) -> str:
-    """Four significant digits, and all digits of an integer that people count."""
-    if float(value).is_integer() and abs(value) < 1e6:
+    """Four significant digits, and all digits before the point up to 10^15."""
+    if float(value).is_integer() and abs(value) < 1e15:
         return str(int(value))
-    return f"{value:.4g}"
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
+def format_count(count: int, noun: str) -> str:
+    """A number of things: "1 switch", "2 switches"."""
+    plural = f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"

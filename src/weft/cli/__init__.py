@@ -1,77 +1,94 @@
 """The command line: parse, call one function, emit.
 
-Each command is a module with `add(commands)`, which declares its options, and a function that
-runs it and returns the exit status: 0 done, 1 done but a check failed, 2 could not run. The tests
-of fabrics share one module. Entry point: `main`.
+`weft.cli.options` declares the options. Each command is a module, imported when it runs, with a
+function that returns the exit status: 0 done, 1 done but a check failed, 2 could not run. One that
+a signal interrupts keeps what it has done; its status is 128 and the signal's number, 130 for
+Ctrl-C. The tests of fabrics share one module. Entry point: `main`.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from types import FrameType
+from typing import Any, Self
 
-from weft import __version__
-from weft.errors import WeftError
+from weft.cli.parser import COMMANDS, build_parser
+from weft.errors import INTERRUPTS, WeftError
 
-TESTS = ("latency", "rperf", "bandwidth", "rate", "paced", "saturation", "rma", "transfer")
-COMMANDS = (
-    "doctor",
-    "accuracy",
-    "tour",
-    *TESTS,
-    "tune",
-    "measure",
-    "serve",
-    "testbed",
-    "profile",
-    "corun",
-    "control",
-    "run",
-    "simulate",
-    "model",
-    "apps",
-    "study",
-    "fabric",
-    "compare",
-    "report",
-)
+HANDLE_SIGNALS = ("serve", "control", "run")  # commands that a signal ends as usual
+AGAIN_S = 0.01  # a dropped interrupt is raised again after
 
 
-def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="weft",
-        description="Measure and simulate high-performance fabrics, and see the numbers beside "
-        "published ones.",
-    )
-    top.add_argument("--version", action="version", version=f"weft {__version__}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in names:
-        if name in TESTS:
-            import_module("weft.cli.tests").add(commands, name)
+class _Interrupts:
+    """SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt while entered; `number` is the last one.
+
+    What the caller ignores, as nohup does SIGHUP, stays ignored. Python drops an exception that is
+    raised in a finalizer or a weak reference's callback, so an interrupt there is raised again.
+    """
+
+    number = 0
+
+    def __enter__(self) -> Self:
+        self._report_dropped = sys.unraisablehook
+        sys.unraisablehook = self._on_dropped
+        is_main = threading.current_thread() is threading.main_thread()
+        handlers = {number: signal.getsignal(number) for number in INTERRUPTS if is_main}
+        self._previous: dict[signal.Signals, Any] = {
+            number: signal.signal(number, self._on_signal)
+            for number, handler in handlers.items()
+            if handler is not signal.SIG_IGN
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = self._report_dropped
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self.number = number
+        raise KeyboardInterrupt
+
+    def _on_dropped(self, dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            # From another thread: here it would be dropped again.
+            main_thread = threading.main_thread().ident
+            threading.Timer(AGAIN_S, signal.pthread_kill, (main_thread, self.number)).start()
         else:
-            import_module(f"weft.cli.{name}").add(commands)
-    return top
+            self._report_dropped(dropped)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; errors that a user can fix are one line on stderr."""
     _fill_standard_files()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] and arguments[0] in HANDLE_SIGNALS:
+        return _run_safely(arguments)
+    with _Interrupts() as interrupts:
+        status = _run_safely(arguments)
+    return 128 + interrupts.number if interrupts.number else status
+
+
+def _run_safely(argv: list[str]) -> int:
+    """The status of a command, its error printed."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _build_warning_printer()
-            return _run(list(sys.argv[1:] if argv is None else argv))
+            return _run(argv)
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
-        return 1
+        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         _drop_output()
         return 0
@@ -84,12 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if argv[:1] == ["serve"]:  # it forks, so no library may start threads
+    if argv[:1] in (["serve"], ["job"]):  # they fork, so no library may start threads
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Plots take half a second to import: a command loads only what it needs.
-    needed = [n for n in COMMANDS if n in argv[:1]] or COMMANDS
-    args = build_parser(() if argv[:1] == ["--version"] else needed).parse_args(argv)
-    status: int = args.run(args)
+    args = build_parser([name for name in COMMANDS if name in argv[:1]]).parse_args(argv)
+    module, function = args.run.split(":")
+    status: int = getattr(import_module(f"weft.cli.{module}"), function)(args)
     if sys.stdout:  # None if it was closed before the start
         sys.stdout.flush()
     return status

@@ -5,9 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from weft.errors import InputError
 from weft.measure.accuracy import QUANTILES, Judgement, judge_estimators
+from weft.measure.path_accuracy import (
+    DELAYS_NS,
+    MIN_DELAY_NS,
+    WAITS,
+    Finding,
+    check_over,
+    judge_transport,
+)
+from weft.measure.settings.values import read_time_ns
 from weft.records import Distribution
 from weft.records.record_text import format_table
 from weft.records.store import check_output, replace_file
@@ -16,30 +26,12 @@ from weft.units import format_value
 OMISSION_QUANTILES = (0.5, 0.95, 0.99, 0.999, 0.9999)
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "accuracy",
-        help="every estimator beside known times, on this host",
-        description="Runs every estimator over the delay transport, in which each message has a "
-        "known time. Takes real-time priority, a second at a time, where it may.",
-    )
-    command.add_argument(
-        "--messages", type=int, default=15_000, metavar="N", help="per estimator; 15000"
-    )
-    command.add_argument("--seed", type=int, default=1, metavar="N")
-    command.add_argument(
-        "--omission", metavar="FILE", help="draw what a closed loop hides, as a PNG"
-    )
-    command.add_argument(
-        "--check",
-        action="store_true",
-        help="status 1 if a median or p99.9 of the undisturbed messages is off by 1 %%",
-    )
-    command.add_argument("--json", action="store_true")
-    command.set_defaults(run=run)
-
-
 def run(args: argparse.Namespace) -> int:
+    if args.over:
+        return _judge_transports(args)
+    for name in ("delay", "wait"):
+        if getattr(args, name):
+            raise InputError(f"--{name}", "is of real transports", "give --over, or leave it out")
     if args.messages < 1000:
         problem = f"{args.messages} messages have no p99.9"
         raise InputError("--messages", problem, "use 1000 or more")
@@ -53,6 +45,44 @@ def run(args: argparse.Namespace) -> int:
     if args.omission:
         _report_omission(args.omission, args.seed, quiet=args.json)
     return 1 if args.check and not all(j.is_accurate() for j in judgements) else 0
+
+
+def _judge_transports(args: argparse.Namespace) -> int:
+    """Status 0 if every estimator is within the tolerance."""
+    delays_ns = [int(read_time_ns(text, "--delay")) for text in args.delay or ()] or DELAYS_NS
+    for over in args.over:
+        check_over(over)
+    if min(delays_ns) < MIN_DELAY_NS:
+        problem = f"{min(delays_ns)} ns is as short as the way to the forwarder"
+        raise InputError("--delay", problem, f"use {MIN_DELAY_NS // 1000} us or more")
+    findings: list[Finding] = []
+    try:
+        for over in args.over:
+            for finding in judge_transport(over, delays_ns, args.wait or WAITS):
+                findings.append(finding)
+                if args.json:
+                    fields = asdict(finding) | {"error": finding.error, "verdict": finding.verdict}
+                    print(json.dumps(fields), flush=True)
+    finally:  # an interrupt, too, leaves what was measured
+        if findings and not args.json:
+            print(_format_findings(findings))
+    return 0 if all(finding.is_accurate for finding in findings) else 1
+
+
+def _format_findings(findings: Sequence[Finding]) -> str:
+    heads = ["over", "wait", "estimator", "verdict", "injected", "truth", "measured", "error"]
+    heads += ["client's kernel", "forwarder late", "p99"]
+    rows = [
+        [
+            *(f.over, f.wait, f.estimator, f.verdict),
+            *(format_value(value, f.unit) for value in (f.injected, f.truth, f.measured)),
+            f"{100 * f.error:+.2f} %",
+            format_value(f.crossing_ns, "ns") if f.crossing_ns else "–",
+            *(format_value(late, "ns") for late in f.late_ns),
+        ]
+        for f in findings
+    ]
+    return format_table(heads, rows, left=4)
 
 
 def _format_judgements(judgements: Sequence[Judgement]) -> str:

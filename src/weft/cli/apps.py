@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,43 +27,6 @@ from weft.sensitivity.application_table import (
 from weft.sensitivity.application_text import format_application, format_table_of_applications
 
 FIGURES = (".svg", ".png")
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    apps = commands.add_parser(
-        "apps",
-        help="applications and how sensitive each is to bandwidth",
-        description="The table of profiled applications: slowdown at each share of the link, with "
-        "the models fitted to it. One file per application in a directory.",
-    )
-    actions = apps.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _add_action(actions, "list", run_list, "one line per application")
-    show = _add_action(actions, "show", run_show, "one application: models and curve")
-    show.add_argument("name", metavar="NAME")
-    show.add_argument("--percent", metavar="LIST", help="shares to show, ascending: 10,25,50")
-    show.add_argument("--figure", metavar="FILE", help="draw the curve (.svg or .png)")
-    export = _add_action(actions, "export", run_export, "an application's file, for another table")
-    export.add_argument("name", metavar="NAME")
-    export.add_argument("-o", "--output", metavar="FILE", help="standard output by default")
-    imported = _add_action(actions, "import", run_import, "add applications from exported files")
-    imported.add_argument("files", nargs="+", metavar="FILE")
-    imported.add_argument("--replace", action="store_true", help="also those there already")
-    remove = _add_action(actions, "remove", run_remove, "delete applications from the table")
-    remove.add_argument("names", nargs="+", metavar="NAME")
-
-
-def _add_action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    about: str,
-) -> argparse.ArgumentParser:
-    action = actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-    action.add_argument("--table", metavar="DIR", help=f"default: {default_directory()}")
-    if name != "export":  # which is JSON
-        action.add_argument("--json", action="store_true")
-    action.set_defaults(run=run)
-    return action
 
 
 def _open_table(args: argparse.Namespace) -> AppTable:

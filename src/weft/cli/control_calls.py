@@ -1,6 +1,6 @@
 """The actions of `weft control`: one function each, named as the action.
 
-Apart from `serve` and `release`, each sends one request to a running controller.
+Apart from `serve`, `release` and `certs`, each sends one request to a running controller.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
@@ -51,9 +52,21 @@ def release(args: argparse.Namespace) -> int:
     return 0
 
 
+def certs(args: argparse.Namespace) -> int:
+    from weft.control.client.lab_certificates import make_certificates
+
+    if not (args.days.isascii() and args.days.isdigit() and 1 <= int(args.days) <= 36500):
+        raise InputError(f"--days {args.days}", "is no number of days", "write 1 to 36500")
+    hosts = args.host or ["localhost", "127.0.0.1"]
+    made = make_certificates(Path(args.folder), hosts, args.client, int(args.days))
+    print("\n".join(map(str, made)) or "nothing is missing")
+    return 0
+
+
 def _format_text_line(event: str, text: str) -> str:
     message = f"listening on {text}; Ctrl-C ends it" if event == "listening" else text
-    return f"{time.strftime('%H:%M:%S')} {message}"
+    severity = getattr(text, "severity", "info")
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {severity} {message}"
 
 
 def _write(line: str) -> None:
@@ -64,7 +77,8 @@ def _write(line: str) -> None:
 
 
 def _format_json_line(event: str, text: str) -> str:
-    return json.dumps({"event": event, "time": time.time(), "text": text})
+    fields = {"severity": getattr(text, "severity", "info"), **getattr(text, "fields", {})}
+    return json.dumps({"event": event, "time": time.time(), "text": text} | fields)
 
 
 # ---- Requests ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from weft.cli.profile import end_on_sigterm, parse_number, parse_seconds
+from weft.cli.profile import parse_number, parse_seconds
 from weft.control.policy.lending import estimate_volume
 from weft.corun.outcome import compute_outcome, format_outcome
 from weft.corun.rounds import SCHEMES, Plan, build_identity, build_schemes
@@ -25,35 +25,7 @@ from weft.sensitivity.application_table import AppTable, default_directory
 from weft.sensitivity.place import describe_testbed
 from weft.sensitivity.profiler import format_duration
 from weft.sensitivity.run_command import check_command
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    corun = commands.add_parser(
-        "corun",
-        help="applications beside each other: one queue, equal queues, weft's weights",
-        description="Runs profiled applications beside each other on a testbed, again and again, "
-        "in one shared queue, in equal queues, and in queues with the weights that make the total "
-        "predicted slowdown least. Needs root.",
-    )
-    corun.add_argument("names", nargs="+", metavar="NAME", help="of the table of `weft apps`")
-    corun.add_argument(
-        "--testbed",
-        nargs="?",
-        const=persistent.DEFAULT_NAME,
-        metavar="NAME",
-        default=persistent.DEFAULT_NAME,
-        help="where; default: default",
-    )
-    corun.add_argument("--host", metavar="HOST", help="to start the commands on; the first")
-    corun.add_argument("--repeat", default="3", metavar="N", help="repetitions of all schemes, 3")
-    corun.add_argument("--runs", default="4", metavar="N", help="of each application at a time, 4")
-    corun.add_argument("--timeout", metavar="SECONDS", help="for a run to end")
-    corun.add_argument("--seed", metavar="N", help="of orders and delays; default: any")
-    corun.add_argument("--table", metavar="DIR", help=f"default: {default_directory()}")
-    corun.add_argument("-o", "--output", metavar="FILE", help="records; resumes an existing file")
-    corun.add_argument("--dry-run", action="store_true", help="weights, predictions, time; no run")
-    corun.add_argument("--json", action="store_true")
-    corun.set_defaults(run=run)
+from weft.units import format_count
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,15 +52,14 @@ def run(args: argparse.Namespace) -> int:
         return 0
     campaign, records = campaign.resume(args.output)
     try:
-        with end_on_sigterm():
-            campaign.measure(
-                records,
-                testbed=args.testbed,
-                host=args.host,
-                path=args.output,
-                timeout_s=timeout_s,
-                report=partial(print, file=sys.stderr, flush=True),
-            )
+        campaign.measure(
+            records,
+            testbed=args.testbed,
+            host=args.host,
+            path=args.output,
+            timeout_s=timeout_s,
+            report=partial(print, file=sys.stderr, flush=True),
+        )
     finally:
         _show(campaign, records, as_json=args.json)
     return 0
@@ -124,14 +95,14 @@ def _forecast(campaign: CoRunCampaign, *, as_json: bool) -> None:
     plan, schemes = campaign.plan, campaign.schemes
     expected_s = sum(map(campaign.predict_s, plan.rounds))
     if as_json:
-        ways = {name: asdict(scheme) for name, scheme in schemes.items()}
-        print(json.dumps({"rounds": len(plan.rounds), "expected_s": expected_s, "ways": ways}))
+        rounds, values = len(plan.rounds), {name: asdict(s) for name, s in schemes.items()}
+        print(json.dumps({"rounds": rounds, "expected_s": expected_s, "schemes": values}))
         return
     weighted = [schemes[name] for name in SCHEMES if schemes[name].weights]
     for n, application in enumerate(plan.names):
         cells = [f"{s.name} {100 * s.weights[n]:.1f} % {s.lent[n]:.2f}" for s in weighted]
         print(f"{application}: weight and predicted slowdown {', '.join(cells)}")
-    print(f"{len(plan.rounds)} rounds: about {format_duration(expected_s)}")
+    print(f"{format_count(len(plan.rounds), 'round')}: about {format_duration(expected_s)}")
 
 
 def _show(campaign: CoRunCampaign, records: Sequence[Record], *, as_json: bool) -> None:

@@ -10,31 +10,24 @@ from dataclasses import asdict
 
 from weft import __version__
 from weft.errors import InputError
-from weft.host import Examination, Finding, Memory, examine
-from weft.host.machine.examination import OPERATIONS, Transport, is_remote, list_transports
+from weft.host.machine.examination import (
+    OPERATIONS,
+    Examination,
+    Finding,
+    Transport,
+    examine,
+    is_remote,
+    list_transports,
+)
 from weft.host.machine.kernel_files import format_cpu_list
+from weft.host.machine.memory import Memory
 from weft.host.machine.noise import HostNoise, sum_gaps_ns
 from weft.records.record_text import format_table
-from weft.units import format_value
+from weft.units import format_count, format_setting, format_value
 
 WIDTH = 100
 PAGES = {"2M": "2 MiB pages", "thp": "transparent huge pages", "4K": "4 KiB pages"}
 _UNLIMITED_BYTES = 2**60  # libfabric says 2^64 - 1 for "no limit"
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "doctor",
-        help="what this machine can and cannot do, and why",
-        description="Clock, processors, memory, noise, devices and transports of this host, what "
-        "spoils measurements and how to fix it. Status 1 if there is no transport to measure over.",
-    )
-    command.add_argument(
-        "--seconds", type=float, default=1.0, metavar="N", help="seconds to watch for noise, 1"
-    )
-    command.add_argument("--providers", action="store_true", help="only the transports, in full")
-    command.add_argument("--json", action="store_true")
-    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -117,8 +110,8 @@ def _describe_processor(host: Examination) -> Iterator[tuple[str, str]]:
     kind = ", virtual machine" if cpus.virtual else ""
     yield (
         "processor",
-        f"{cpus.model}, {_format_count(len(cpus.cores), 'core')}, "
-        f"{_format_count(len(cpus.online), 'CPU')}{kind}",
+        f"{cpus.model}, {format_count(len(cpus.cores), 'core')}, "
+        f"{format_count(len(cpus.online), 'CPU')}{kind}",
     )
     limit = "" if cpus.cpu_limit is None else f", {cpus.cpu_limit:g} CPUs' worth of time"
     yield "may use", f"CPUs {format_cpu_list(cpus.allowed)}{limit}"
@@ -162,7 +155,8 @@ def _describe_noise(host: Examination) -> Iterator[tuple[str, str]]:
     longest = f", at most {format_value(noise.gaps.max, 'ps')} at once" if noise.gaps.count else ""
     yield (
         "noise",
-        f"CPU {noise.cpu} for {noise.watched_ns / 1e9:.1f} s: {noise.gaps.count} hiccups over 1 µs "
+        f"CPU {noise.cpu} for {noise.watched_ns / 1e9:.1f} s: "
+        f"{format_count(noise.gaps.count, 'hiccup')} over 1 µs "
         f"took {noise.lost_share:.2%} of the time{longest}; steal {noise.steal_share:.2%}",
     )
     for pair in host.distances:
@@ -243,6 +237,8 @@ def _list_abilities(transport: Transport) -> Iterator[str]:
     facts = transport.facts
     if "port" in facts:
         yield f"port {facts['port']}, {facts.get('link_layer', '')} {facts.get('rate', '')}"
+    if facts.get("gids"):
+        yield f"GIDs {facts['gids']}; partition {facts.get('partition', '')}"
     yield from (f"{', '.join(kinds)}: {can}" for can, kinds in _group_operations(transport).items())
     if 0 < transport.max_bytes < _UNLIMITED_BYTES:
         yield f"up to {_format_size(transport.max_bytes)}"
@@ -281,12 +277,8 @@ def _format_providers(transports: Sequence[Transport]) -> Iterator[str]:
                 yield f"    {'  ' if dot else ''}{key}: {value}"
 
 
-def _format_count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
 def _format_size(n: int) -> str:
-    return f"{n} B" if n < 2**20 and n % 1024 else format_value(n, "B")
+    return format_setting("_bytes", n) if n < 2**20 else format_value(n, "B")
 
 
 def _format_ns(ps: int) -> str:

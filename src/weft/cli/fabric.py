@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from weft.errors import InputError
 from weft.fabric import (
-    ROUTINGS,
     Fabric,
     describe_cycle,
     find_cycle,
@@ -30,23 +29,6 @@ WRITERS: dict[str, Callable[[Fabric], str]] = {
 }
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "fabric",
-        help="describe, check and convert a fabric",
-        description="Reads a TOML file, or ibnetdiscover output with a dump of forwarding tables.",
-    )
-    command.add_argument("files", nargs="+", metavar="FILE")
-    command.add_argument("--routing", choices=sorted(ROUTINGS), help="compute new routes")
-    command.add_argument(
-        "--path", nargs=2, metavar=("FROM", "TO"), help="show the path of a packet"
-    )
-    command.add_argument("--to", choices=sorted(WRITERS), help="convert to this format")
-    command.add_argument("-o", "--output", metavar="FILE", help="where to write with --to")
-    command.add_argument("--json", action="store_true")
-    command.set_defaults(run=run)
-
-
 def run(args: argparse.Namespace) -> int:
     if args.output:
         check_output(args.output)
@@ -63,11 +45,13 @@ def run(args: argparse.Namespace) -> int:
     facts["deadlock"] = describe_cycle(fabric, cycle) if cycle else "none possible"
     if fabric.routes is None:
         facts["deadlock"] = "unknown: no routes (give --routing, or a dump of forwarding tables)"
+    remarks = {"findings": fabric.findings, "warnings": fabric.warnings}
     if args.json:
-        print(json.dumps(facts))
+        print(json.dumps(facts | remarks))
     else:
-        print("\n".join(f"{key:>9}: {value}" for key, value in facts.items()))
-    return 1 if cycle else 0
+        lines = [*facts.items(), *((key[:-1], t) for key, texts in remarks.items() for t in texts)]
+        print("\n".join(f"{key:>9}: {value}" for key, value in lines))
+    return 1 if cycle or fabric.findings else 0
 
 
 def _describe(fabric: Fabric) -> dict[str, str | int]:

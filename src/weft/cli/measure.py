@@ -11,31 +11,8 @@ from weft.cli.progress import ProgressBar
 from weft.measure.plan.plan import Plan, load_plan
 from weft.measure.plan.run_plan import run_plan
 from weft.measure.plan.step_record import format_steps
-from weft.records import Record, RecordWriter, check_output, to_line
+from weft.records import Record, RecordWriter, check_output, to_summary_line
 from weft.records.record_text import format_simulation
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "measure",
-        help="measure patterns of traffic between many hosts",
-        description="Run the steps of a plan on its hosts: processes of this machine, or the "
-        "workers of a Dask cluster. See docs/many-hosts.md for every key.",
-    )
-    command.add_argument("plan", metavar="PLAN.toml")
-    command.add_argument(
-        "--cluster", metavar="tcp://HOST:PORT", help="a Dask scheduler with one worker per host"
-    )
-    command.add_argument(
-        "--repetitions",
-        type=int,
-        metavar="N",
-        help="run every step N times, whatever the plan says",
-    )
-    command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
-    command.add_argument("--json", action="store_true", help="records on standard output")
-    command.add_argument("--flows", action="store_true", help="every step in full, with each flow")
-    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,13 +44,13 @@ def _run(plan: Plan, args: argparse.Namespace, records: list[Record]) -> None:
         writer: RecordWriter | None = None
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         for record in run_plan(plan, args.cluster, bar.update):
+            records.append(record)
+            if args.json:
+                print(to_summary_line(record), flush=True)
             if args.output and writer is None:
                 writer = stack.enter_context(RecordWriter(args.output))
             if writer:
                 writer.append(record)
-            records.append(record)
-            if args.json:
-                print(to_line(record), flush=True)
 
 
 def _show(records: list[Record], flows: bool) -> None:

@@ -10,11 +10,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from weft.cli.model_answer import Answer, Column, emit, read_list, warn_of_misfit
+from weft.cli.options.studying import INPUTS_OF
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.measure.settings.values import integer_reader, size_reader
@@ -32,12 +33,6 @@ from weft.model.throughput import host_throughput
 from weft.tune.rules.evidence import Row, group_families
 from weft.tune.rules.read_evidence import read_evidence
 
-FITTED = {
-    "latency": "latency of a message by its size, fitted to measured rows",
-    "throughput": "message rate by size, depth, connections and threads, fitted to measured rows",
-    "saturation": "latency of a probe beside load, fitted to measured rows",
-}
-
 
 def _read_gigabits(value: object, where: str) -> float:
     return link_rate(str(value), where).data_bps / 1e9
@@ -47,46 +42,25 @@ def _read_megabytes(value: object, where: str) -> float:
     return parse_rate(value, where) / 8e6
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
+class _Input(NamedTuple):
     """An input of a form, as an option."""
 
     option: str
     read: Reader
-    metavar: str
-    help: str
 
 
 INPUTS = {
-    "size_bytes": _Input(
-        "size", size_reader(1), "SIZES", "message sizes, such as 64,4K or 64..4K*2"
-    ),
-    "data_rate_gbps": _Input("rate", _read_gigabits, "RATES", "links, such as 4xFDR"),
-    "depth": _Input(
-        "depth", integer_reader(1, 2**20), "NUMBERS", "messages outstanding per connection"
-    ),
-    "qps": _Input("qps", integer_reader(1, 4096), "NUMBERS", "connections of each thread"),
-    "threads": _Input("threads", integer_reader(1, 4096), "NUMBERS", "threads that post"),
-    "load_MBps": _Input("load", _read_megabytes, "RATES", "load, such as 8GB/s"),
-}
-INPUTS_OF = {
-    "latency": ("size_bytes", "data_rate_gbps"),
-    "throughput": ("size_bytes", "depth", "qps", "threads"),
-    "saturation": ("load_MBps",),
+    "size_bytes": _Input("size", size_reader(1)),
+    "data_rate_gbps": _Input("rate", _read_gigabits),
+    "depth": _Input("depth", integer_reader(1, 2**20)),
+    "qps": _Input("qps", integer_reader(1, 4096)),
+    "threads": _Input("threads", integer_reader(1, 4096)),
+    "load_MBps": _Input("load", _read_megabytes),
 }
 
 
-def add_fitted(command: argparse.ArgumentParser, quantity: str) -> None:
-    command.add_argument("--system", metavar="NAME", help="one of those listed without it")
-    command.add_argument("--records", nargs="+", metavar="FILE", help="fit to own records instead")
-    for name in INPUTS_OF[quantity]:
-        option = INPUTS[name]
-        command.add_argument(f"--{option.option}", metavar=option.metavar, help=option.help)
-    command.add_argument("--extrapolate", action="store_true", help="past the fitted range too")
-    command.set_defaults(run=lambda args: _run(args, quantity))
-
-
-def _run(args: argparse.Namespace, quantity: str) -> int:
+def run(args: argparse.Namespace) -> int:
+    quantity: str = args.quantity
     if args.system and args.records:
         raise InputError("--system", "is given beside --records", "keep one of the two")
     if args.records:
@@ -182,10 +156,9 @@ def _read_input(fitted_range: Range, args: argparse.Namespace) -> list[float]:
 
 
 def _check_unused(fitted: Fit, quantity: str, args: argparse.Namespace) -> None:
-    used = {column.name for column in fitted.form.inputs}
-    for name in INPUTS_OF[quantity]:
-        option = INPUTS[name].option
-        if name not in used and getattr(args, option) is not None:
+    used = {INPUTS[column.name].option for column in fitted.form.inputs}
+    for option in INPUTS_OF[quantity]:
+        if option not in used and getattr(args, option) is not None:
             problem = f"the model of {fitted.data} does not depend on it"
             raise InputError(f"--{option}", problem, "leave it out")
 
@@ -302,12 +275,7 @@ def _read_medians(rows: Sequence[Row], name: str) -> FloatArray:
 HEADS = ["system", "model", "rows", "median", "p90", "worst", "held out: median", "p90", "worst"]
 
 
-def add_errors(command: argparse.ArgumentParser) -> None:
-    command.add_argument("systems", nargs="*", metavar="SYSTEM", help="all if none is named")
-    command.set_defaults(run=_print_errors)
-
-
-def _print_errors(args: argparse.Namespace) -> int:
+def run_errors(args: argparse.Namespace) -> int:
     # The studies bring matplotlib: half a second that no other model needs.
     from weft.studies.calibrated import CALIBRATED
 

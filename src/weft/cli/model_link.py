@@ -20,7 +20,7 @@ from weft.measure.settings.values import (
     size_reader,
 )
 from weft.model import Fit, FloatArray, link, outstanding
-from weft.model.link import OPERATIONS, TRANSPORTS, WIRES, Framing, answer_packet_bytes, on_wire
+from weft.model.link import TRANSPORTS, WIRES, Framing, answer_packet_bytes, on_wire
 from weft.model.outstanding import Pipe
 from weft.model.queueing import (
     SOURCE,
@@ -37,14 +37,7 @@ from weft.simulate.scenario import system_names, system_values
 from weft.units import parse_time
 
 
-def add_link_rate(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "rates", nargs="*", metavar="RATE", help="such as 4xFDR; all at 4x if none"
-    )
-    command.set_defaults(run=_run_link_rate)
-
-
-def _run_link_rate(args: argparse.Namespace) -> int:
+def run_link_rate(args: argparse.Namespace) -> int:
     names = [name for text in args.rates for name in text.split(",")]
     rates = [link_rate(name, "link rate") for name in names or [f"4x{s}" for s in SPEEDS]]
     return emit(
@@ -62,20 +55,6 @@ def _run_link_rate(args: argparse.Namespace) -> int:
         ),
         as_json=args.json,
     )
-
-
-def add_goodput(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--size", default="64..1M*4", metavar="SIZES", help="64..1M*4")
-    command.add_argument("--rate", default="4xFDR", metavar="RATE", help="4xFDR, or such as 56Gb/s")
-    command.add_argument("--transport", default="rc", metavar="NAME", help=", ".join(TRANSPORTS))
-    command.add_argument("--operation", default="send", metavar="NAME", help=", ".join(OPERATIONS))
-    command.add_argument("--wire", metavar="NAME", help=", ".join(WIRES))
-    command.add_argument("--mtu", default="0", metavar="BYTES", help="the wire's usual one")
-    command.add_argument("--packets-per-ack", default="0", metavar="N", help="0: one per message")
-    command.add_argument("--both-ways", action="store_true", help="the peer sends as much")
-    command.add_argument("--engine-rate", metavar="RATE", help="messages/s of one engine")
-    command.add_argument("--engines", metavar="N", help="1")
-    command.set_defaults(run=_run_goodput)
 
 
 def _read_framing(args: argparse.Namespace) -> Framing:
@@ -101,7 +80,7 @@ def _read_engines(args: argparse.Namespace) -> tuple[float, int]:
     return read_per_second(args.engine_rate, "--engine-rate") / 1e6, engines
 
 
-def _run_goodput(args: argparse.Namespace) -> int:
+def run_goodput(args: argparse.Namespace) -> int:
     framing = _read_framing(args)
     rate = link_rate(args.rate, "--rate").data_bps / 1e9
     sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)
@@ -147,33 +126,7 @@ FORMULAS = {
 TWO_HOPS = "(M + 1) P T − τ at the second switch, and at the first the above with (M + 1) T for T"
 
 
-def add_wait(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--senders", default="2..8", metavar="NUMBERS", help="N; 2..8")
-    orders = ", ".join(sorted(FORMULAS))
-    command.add_argument("--order", default="fcfs", metavar="ORDER", help=f"{orders}; fcfs")
-    command.add_argument("--rate", default="4xFDR", metavar="RATE", help="of every link; 4xFDR")
-    command.add_argument("--flight", default="10 ns", metavar="TIME", help="of a cable; 10 ns")
-    command.add_argument("--size", default="4096", metavar="SIZE", help="senders' packets; 4096")
-    command.add_argument("--probe-size", default="64", metavar="SIZE", help="64")
-    command.add_argument("--think", metavar="TIME", help="round robin: from an ACK to the next")
-    command.add_argument("--window", metavar="N", help="packets a sender keeps outstanding")
-    command.add_argument("--weight", default="0", metavar="N", help="own lane: the load's; 0: high")
-    command.add_argument("--below", metavar="M", help="two hops: senders at the second switch")
-    system = command.add_argument_group("the switch")
-    systems = ", ".join(system_names())
-    system.add_argument("--system", default="ideal", metavar="NAME", help=f"{systems}; ideal")
-    for name, meaning in (
-        ("buffer", "per input and lane"),
-        ("switch-latency", "head in to head out"),
-        ("credit-delay", "from a credit's arrival to its use"),
-        ("credit-interval", "least time between credits"),
-    ):
-        metavar = "SIZE" if name == "buffer" else "TIME"
-        system.add_argument(f"--{name}", metavar=metavar, help=f"{meaning}; the system's")
-    command.set_defaults(run=_run_wait)
-
-
-def _run_wait(args: argparse.Namespace) -> int:
+def run_wait(args: argparse.Namespace) -> int:
     read_value(args, "order", choice_reader(*sorted(FORMULAS)))
     read_value(args, "system", choice_reader(*system_names()))
     hotspot = _read_hotspot(args)
@@ -282,23 +235,7 @@ PIPE_OPTIONS = ("rate", "latency", "message-cost", "cache")
 STUDY_RANGE = "messages of 32 KiB to 64 MiB, as in the study (--extrapolate for others)"
 
 
-def add_best_b(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--size", default="32K..64M*2", metavar="SIZES", help="32K..64M*2")
-    command.add_argument("--extrapolate", action="store_true", help="past the study's sizes too")
-    group = command.add_argument_group(
-        "a machine of your own", "instead of the FDR study's equation: its values, or records"
-    )
-    group.add_argument("--rate", metavar="RATE", help="what a full line moves, such as 50Gb/s")
-    group.add_argument("--latency", metavar="TIME", help="posting to credit, less its line time")
-    group.add_argument("--message-cost", metavar="TIME", help="of each message; 0")
-    group.add_argument(
-        "--cache", metavar="SIZE", help="what outstanding messages may fill; no limit"
-    )
-    group.add_argument("--records", nargs="+", metavar="FILE", help="fit to records of bandwidth")
-    command.set_defaults(run=_run_best_b)
-
-
-def _run_best_b(args: argparse.Namespace) -> int:
+def run_best_b(args: argparse.Namespace) -> int:
     sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)
     if args.records:
         return _answer_from_records(args, sizes)
@@ -383,20 +320,7 @@ def _build_columns(sizes: FloatArray, best: FloatArray) -> list[Column]:
     ]
 
 
-def add_signaling(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--size", default="32K..64M*2", metavar="SIZES", help="32K..64M*2")
-    command.add_argument("--sq-depth", metavar="N", help="send queue entries")
-    command.add_argument("--outstanding", metavar="N", help="messages; Equation 1's best B")
-    command.add_argument("--extrapolate", action="store_true", help="past the study's sizes too")
-    command.add_argument(
-        "--needed",
-        metavar="N",
-        help="credit comes with completions: outstanding messages that must never wait for one",
-    )
-    command.set_defaults(run=_run_signaling)
-
-
-def _run_signaling(args: argparse.Namespace) -> int:
+def run_signaling(args: argparse.Namespace) -> int:
     if args.sq_depth is None:
         raise InputError("--sq-depth", "is missing", "give the entries of the send queue")
     sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)

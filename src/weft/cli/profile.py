@@ -7,7 +7,6 @@ import json
 import math
 import os
 import secrets
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,7 +16,6 @@ from pathlib import Path
 from weft.cli.testbed import parse_link_rate
 from weft.errors import InputError
 from weft.host.net.file_lock import hold_lock
-from weft.host.testbed.persistent import DEFAULT_NAME
 from weft.records.schema import describe_run
 from weft.sensitivity.application import (
     Application,
@@ -46,59 +44,9 @@ from weft.sensitivity.profiler import (
 )
 from weft.sensitivity.run_command import CommandRun, check_command
 from weft.sensitivity.schedule import Plan
+from weft.units import format_count
 
 PERCENT = "5,10,25,50,75,90,100"
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    profile = commands.add_parser(
-        "profile",
-        help="how much slower a real command is with less of the link",
-        description="Runs a command, unmodified, with several shares of the link, in random order, "
-        "and adds it to the table of `weft apps`. Needs root. Interrupted, the same command goes "
-        "on.",
-    )
-    profile.add_argument("--name", required=True, metavar="NAME", help="in the table")
-    profile.add_argument("--percent", default=PERCENT, metavar="LIST", help=PERCENT)
-    profile.add_argument("--repeat", default="3", metavar="N", help="runs at each share, 3")
-    profile.add_argument(
-        "--testbed",
-        nargs="?",
-        const=DEFAULT_NAME,
-        metavar="NAME",
-        help="cap all cables of a testbed",
-    )
-    profile.add_argument("--host", metavar="HOST", help="of the testbed, to run on; the first")
-    profile.add_argument(
-        "--interface", nargs="+", metavar="IF", help="cap what these send and receive"
-    )
-    profile.add_argument(
-        "--cluster",
-        metavar="tcp://HOST:PORT",
-        help="cap these interfaces on every worker of a Dask cluster",
-    )
-    profile.add_argument(
-        "--sending-only",
-        action="store_true",
-        help="cap what the interfaces send, not what they receive",
-    )
-    profile.add_argument("--rate", metavar="RATE", help="of the interfaces' link, as 1G")
-    profile.add_argument(
-        "--even-default-route",
-        action="store_true",
-        help="cap an interface though it carries the default route",
-    )
-    profile.add_argument("--timeout", metavar="SECONDS", help="of a run; default: from the first")
-    profile.add_argument("--seed", metavar="N", help="of the order; default: another each time")
-    profile.add_argument("--table", metavar="DIR", help=f"default: {default_directory()}")
-    profile.add_argument("--replace", action="store_true", help="one that is in the table")
-    profile.add_argument("--restart", action="store_true", help="forget an unfinished profile")
-    profile.add_argument(
-        "--dry-run", action="store_true", help="say how long it takes: one run, links untouched"
-    )
-    profile.add_argument("--json", action="store_true")
-    profile.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    profile.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -144,7 +92,11 @@ def _hold_profile_lock(table: AppTable, name: str) -> Iterator[None]:
 
 def _choose_place(args: argparse.Namespace) -> AbstractContextManager[Place]:
     if (args.testbed is None) == (args.interface is None):
-        raise InputError("profile", "which links?", "give --testbed or --interface, one of them")
+        raise InputError(
+            "profile",
+            "no links are named, or two kinds of them",
+            "give --testbed or --interface, one of them",
+        )
     if args.testbed is not None:
         if args.rate is not None:
             raise InputError("--rate", "a testbed has its own", "leave it out")
@@ -169,7 +121,7 @@ def _run_profile(log: RunLog, place: Place, timeout_s: float | None) -> Applicat
         _report(f"resumes after {len(log.logged.runs)} of {len(log.plan.order)} runs")
     header = describe_run()
     machine = {"host": header.host, "os": header.os, "cpu": header.cpu, "weft": header.weft_version}
-    with _keep_runs(log), end_on_sigterm(), place.capping() as links:
+    with _keep_runs(log), place.capping() as links:
 
         def run_at(share: float, limit_s: float, where: str) -> CommandRun:
             links.cap(share)
@@ -208,35 +160,25 @@ def _summarize_kept(log: RunLog) -> str:
     return f"{done} runs are kept: repeat the command to continue"
 
 
-@contextmanager
-def end_on_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does: the command ends, the links are restored."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
 def _forecast(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bool) -> None:
     left_s = remaining_s(log)
     if left_s is not None:
         runs = len(log.plan.order) - len(log.logged.runs)
         forecast = TimeForecast(runs=runs, expected_s=left_s, least_s=left_s, most_s=left_s)
-        text = f"{runs} runs are left of an unfinished profile: about {format_duration(left_s)}"
+        left = format_count(runs, "run")
+        text = f"an unfinished profile has {left} left: about {format_duration(left_s)}"
     else:
-        with end_on_sigterm():
-            command_run = place.run(
-                log.plan.command,
-                limit_s=timeout_s or FIRST_LIMIT_S,
-                where=f"{log.plan.command[0]}, first run",
-            )
+        command_run = place.run(
+            log.plan.command,
+            limit_s=timeout_s or FIRST_LIMIT_S,
+            where=f"{log.plan.command[0]}, first run",
+        )
         first, estimate = read_first_run(log.plan, command_run, _report)
         forecast = forecast_time(log.plan, first, estimate)
         times_s = forecast.expected_s, forecast.least_s, forecast.most_s
         expected, least, most = map(format_duration, times_s)
         bounds = f"at least {least}, at most {most}"
-        text = f"{forecast.runs} runs and a first one: about {expected} ({bounds})"
+        text = f"a first run and {forecast.runs} more: about {expected} ({bounds})"
     print(json.dumps(asdict(forecast)) if as_json else text)
 
 

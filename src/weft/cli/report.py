@@ -11,20 +11,7 @@ from weft.errors import InputError
 from weft.plot import render_report
 from weft.records import Record, Run, check_output, export_parquet, read_records, write_text
 from weft.tune.search.tuning_figures import tuning_sections
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "report",
-        help="make one HTML page of records",
-        description="Tables, distributions, series, topology and provenance of records in one "
-        "self-contained HTML file.",
-    )
-    command.add_argument("records", nargs="+", metavar="RECORDS.jsonl")
-    command.add_argument("-o", "--output", default="report.html", metavar="FILE")
-    command.add_argument("--title", default="weft report")
-    command.add_argument("--parquet", metavar="FILE", help="also export the numbers as Parquet")
-    command.set_defaults(run=run)
+from weft.units import format_count
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     write_text(args.output, render_report(records, args.title, sections, runs))
     if args.parquet:
         export_parquet(args.parquet, records)
-    print(f"{args.output}: {len(records)} records")
+    print(f"{args.output}: {format_count(len(records), 'record')}")
     return 0
 
 

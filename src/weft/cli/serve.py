@@ -19,46 +19,11 @@ from weft.measure.peer.client import split_address
 from weft.measure.peer.messages import DEFAULT_PORT
 from weft.measure.peer.server import Address, Server
 from weft.units import parse_rate, parse_size, parse_time
-from weft.wire import MAKE_TOKEN, TOKEN_VARIABLE, read_token
+from weft.wire import MAKE_TOKEN, read_token
 
 _T = TypeVar("_T", int, float)
 UNLIMITED = "unlimited"
 _BOUNDS = ("max_size", "max_duration", "max_rate")
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "serve",
-        help="be the other end of measurements",
-        description="Serve measurements until Ctrl-C. Without options: on loopback, port "
-        f"{DEFAULT_PORT}. See docs/serve.md.",
-    )
-    command.add_argument(
-        "--listen",
-        action="append",
-        default=[],
-        metavar="ADDR[:PORT]",
-        help="serve here; an address other than loopback needs a token and the three bounds below",
-    )
-    command.add_argument(
-        "--token-file", metavar="FILE", help=f"clients must know its token (or {TOKEN_VARIABLE})"
-    )
-    bounds = command.add_argument_group("what a client may ask for (or `unlimited`)")
-    bounds.add_argument("--max-size", metavar="SIZE", help="of a message, such as '8 MiB'")
-    bounds.add_argument("--max-duration", metavar="TIME", help="of a test, such as '60 s'")
-    bounds.add_argument("--max-rate", metavar="RATE", help="of payload, such as '10 Gb/s'")
-    bounds.add_argument("--max-memory", metavar="SIZE", help="of a test's buffers, 4 GiB")
-    for name, meaning in (
-        ("sessions", "clients at once"),
-        ("depth", "slots of a queue"),
-        ("endpoints", "of a test"),
-        ("threads", "of a test"),
-    ):
-        default = getattr(Limits(), name)
-        bounds.add_argument(f"--max-{name}", metavar="N", help=f"{meaning}, {default}")
-    command.add_argument("--json", action="store_true", help="one JSON object per line")
-    command.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
-    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,35 +88,23 @@ def _check_exposure(
 
 
 def _read_limits(args: argparse.Namespace) -> Limits:
-    default = Limits()
-    size = _read_bound(args.max_size, lambda t: parse_size(t, "--max-size"), default.size_bytes)
     quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
-    memory = min(default.memory_bytes or quarter, quarter)
-    memory_bytes = _read_bound(args.max_memory, lambda t: parse_size(t, "--max-memory"), memory)
     return Limits(
-        size_bytes=size,
-        duration_s=_read_bound(args.max_duration, _parse_seconds, default.duration_s),
-        rate_bps=_read_bound(
-            args.max_rate, lambda t: parse_rate(t, "--max-rate"), default.rate_bps
-        ),
-        memory_bytes=memory_bytes,
-        sessions=_read_bound(
-            args.max_sessions, lambda t: _parse_number(t, "sessions"), default.sessions
-        ),
-        depth=_read_bound(args.max_depth, lambda t: _parse_number(t, "depth"), default.depth),
-        endpoints=_read_bound(
-            args.max_endpoints, lambda t: _parse_number(t, "endpoints"), default.endpoints
-        ),
-        threads=_read_bound(
-            args.max_threads, lambda t: _parse_number(t, "threads"), default.threads
-        ),
+        size_bytes=_read_bound(args.max_size, lambda t: parse_size(t, "--max-size")),
+        duration_s=_read_bound(args.max_duration, _parse_seconds),
+        rate_bps=_read_bound(args.max_rate, lambda t: parse_rate(t, "--max-rate")),
+        memory_bytes=min(Limits().memory_bytes or quarter, quarter)
+        if args.max_memory is None
+        else _read_bound(args.max_memory, lambda t: parse_size(t, "--max-memory")),
+        sessions=_read_bound(args.max_sessions, lambda t: _parse_number(t, "sessions")),
+        depth=_read_bound(args.max_depth, lambda t: _parse_number(t, "depth")),
+        endpoints=_read_bound(args.max_endpoints, lambda t: _parse_number(t, "endpoints")),
+        threads=_read_bound(args.max_threads, lambda t: _parse_number(t, "threads")),
     )
 
 
-def _read_bound(text: str | None, read: Callable[[str], _T], default: _T | None) -> _T | None:
-    if text is None:
-        return default
-    return None if text == UNLIMITED else read(text)
+def _read_bound(text: str | None, read: Callable[[str], _T]) -> _T | None:
+    return None if text is None or text == UNLIMITED else read(text)
 
 
 def _parse_seconds(text: str) -> float:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,9 +14,11 @@ from typing import Any
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
-from weft.records import Record, note_ending, to_line
+from weft.fleet import check_cluster, check_jobs
+from weft.records import Record, note_ending, to_summary_line
 from weft.records.campaign import Campaign, run_campaign
-from weft.records.record_text import format_simulation
+from weft.records.record_text import format_simulation, format_sweep
+from weft.simulate.run import MOST_THREADS
 from weft.simulate.scenario import Parameter, parameters, system_names
 from weft.simulate.sweep import (
     Identity,
@@ -31,40 +32,7 @@ from weft.simulate.sweep import (
 from weft.sweep_grammar import expand_values, split_assignments
 from weft.toml_table import load_toml, parse_value
 
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "simulate",
-        help="simulate a fabric packet by packet",
-        description="Simulate the scenario in a TOML file. See docs/simulate.md for every key.",
-    )
-    command.add_argument("scenario", nargs="?", metavar="SCENARIO.toml")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="fixed",
-        help="override one key, such as switch.order=round-robin or traffic.probe.size='128 B'",
-    )
-    command.add_argument(
-        "--sweep",
-        action="append",
-        default=[],
-        metavar="KEY=A,B,C",
-        dest="swept",
-        help="run every combination of the values; give it once per key",
-    )
-    command.add_argument(
-        "-o", "--output", metavar="FILE", help="store the records (JSON lines); resumes"
-    )
-    command.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
-    command.add_argument("--json", action="store_true", help="records on standard output")
-    command.add_argument("--flows", action="store_true", help="show each flow, not only sums")
-    command.add_argument(
-        "--parameters", metavar="SYSTEM", help="print a system's parameters and exit"
-    )
-    command.set_defaults(run=run)
+EXAMPLE = "switch.order=round-robin"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,22 +40,25 @@ def run(args: argparse.Namespace) -> int:
         return _print_parameters(args.parameters, args.json)
     source, points = _read_points(args)
     identities = check_points(source, points)
+    if args.cluster:
+        check_cluster(args.cluster)
     campaign = Campaign(
         points=dict(zip(identities, points, strict=True)),
         identify=identify,
         is_complete=lambda records: not _is_interrupted(records[-1]),
         output=args.output,
     )
-    done = run_campaign(
-        campaign,
-        partial(_run_points, args, source),
-        on_resume=lambda stored: print(
-            f"resuming: {stored} of {len(points)} points are stored", file=sys.stderr
-        ),
-    )
-    records = [done[key][-1] for key in identities if key in done]
-    for record in records:
-        print(to_line(record) if args.json else f"{format_simulation(record, flows=args.flows)}\n")
+    try:
+        run_campaign(
+            campaign,
+            partial(_run_points, args, source),
+            on_resume=lambda stored: print(
+                f"resuming: {stored} of {len(points)} points are stored", file=sys.stderr
+            ),
+        )
+    finally:  # a full disk, too, leaves what was simulated
+        records = [campaign.done[key][-1] for key in identities if key in campaign.done]
+        _show(records, args)
     problems = [f"{r.label}: {note}" for r in records for note in _find_problems(r)]
     if len(records) < len(points):
         problems.append(f"interrupted with {len(records)} of {len(points)} points done")
@@ -96,22 +67,37 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def _show(records: Sequence[Record], args: argparse.Namespace) -> None:
+    """Several points as one table; each in full where flows are asked for."""
+    if args.json:
+        for record in records:
+            print(to_summary_line(record))
+    elif len(records) > 1 and not args.flows:
+        swept = split_assignments("--sweep", args.swept, EXAMPLE)
+        print(f"{format_sweep(records, list(swept))}\n")
+    else:
+        for record in records:
+            print(f"{format_simulation(record, flows=args.flows)}\n")
+
+
 def _read_points(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
     """The scenario, and the points to run of it."""
     if not args.scenario:
         raise InputError(
             "weft simulate", "no scenario given", "name a TOML file, see docs/simulate.md"
         )
-    if args.jobs < 1:
-        raise InputError("--jobs", f"{args.jobs} is too few", "use 1 or more")
-    example = "switch.order=round-robin"
+    check_jobs(args.jobs)
+    if args.threads is not None and not 1 <= args.threads <= MOST_THREADS:
+        raise InputError("--threads", f"{args.threads} is out of range", f"use 1 to {MOST_THREADS}")
     fixed = {
         key: parse_value(text)
-        for key, text in split_assignments("--set", args.fixed, example).items()
+        for key, text in split_assignments("--set", args.fixed, EXAMPLE).items()
     }
+    if args.level and fixed.setdefault("level", args.level) != args.level:
+        raise InputError("--level", "is also given by --set", "keep one of the two")
     swept = {
         key: expand_values(parse_value, text, f"--sweep {key}")
-        for key, text in split_assignments("--sweep", args.swept, example).items()
+        for key, text in split_assignments("--sweep", args.swept, EXAMPLE).items()
     }
     for key in fixed.keys() & swept.keys():
         raise InputError(f"--set {key}", "is also given by --sweep", "keep one of the two")
@@ -122,11 +108,20 @@ def _read_points(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]
 
 def _run_points(
     args: argparse.Namespace, source: Source, points: Mapping[Identity, Point]
-) -> Iterator[tuple[Identity, tuple[Record], bool]]:
+) -> Generator[tuple[Identity, tuple[Record], bool]]:
     """Run the points; an interrupted one comes last, with what it has so far."""
-    jobs = min(args.jobs, max(1, len(points)))
+    todo = list(points.values())
     with ProgressBar(f"simulate {Path(args.scenario).stem}") as bar:
-        for _, record, ended in sweep(source, list(points.values()), jobs, bar.update):
+        runs = sweep(
+            source,
+            todo,
+            args.jobs,
+            bar.update,
+            args.cluster,
+            args.threads,
+            skip_steady=args.skip_steady,
+        )
+        for _, record, ended in runs:
             yield identify(record), (record,), ended == "interrupted"
 
 

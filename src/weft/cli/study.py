@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
+from weft.fleet import check_cluster, check_jobs
 from weft.measure import Peer, open_peer
 from weft.measure.settings.options import parse_over
 from weft.plot import to_png, to_svg
-from weft.records import (
-    Record,
-    check_directory,
-    check_output,
-    replace_file,
-    write_records,
-    write_text,
-)
+from weft.records import Record, check_directory, check_output, replace_file, write_text
 from weft.sensitivity.application_table import AppTable, default_directory
 from weft.studies import (
     STUDIES,
@@ -30,56 +24,16 @@ from weft.studies import (
     row_line,
     run_study,
     study_figures,
-    study_records,
     takes_applications,
+    takes_seeds,
     with_applications,
+    with_seeds,
 )
 from weft.studies.experiment import experiment_names, with_experiment
-from weft.studies.report import (
-    studies_report,
-    study_list,
-    study_table,
-    summarise_claims,
-    summarise_predictions,
-    summarise_rows,
-)
+from weft.studies.report import SUMMARIES, studies_report, study_list, study_table, summarise_claims
+from weft.studies.run_studies import run_studies
 from weft.studies.saba.cohort import user_cohort
 from weft.wire import read_token
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    study = commands.add_parser(
-        "study",
-        help="reproduce a paper's figures beside its published values",
-        description="Studies hold a paper's published values, set a simulation or a model beside "
-        "them, compare, and judge the paper's claims. With --peer they also run the paper's "
-        "experiment on your fabric. Exit status 1: a row is outside its tolerance and no reason is "
-        "written.",
-    )
-    actions = study.add_subparsers(title="actions", metavar="ACTION", required=True)
-    actions.add_parser("list", help="name the studies").set_defaults(run=run_list)
-    command = actions.add_parser("run", help="run studies by name, or all")
-    command.add_argument("names", nargs="+", metavar="NAME", help="a study's name, or all")
-    command.add_argument("--json", action="store_true", help="one JSON object per published row")
-    command.add_argument("-o", "--output", metavar="FILE", help="write the records (JSON lines)")
-    command.add_argument("--report", metavar="FILE", help="write one HTML page of all of them")
-    command.add_argument("--figure", metavar="DIR", help="draw each study as DIR/NAME.svg and .png")
-    command.add_argument(
-        "--peer",
-        metavar="HOST[:PORT]",
-        help="also run the paper's experiment on your fabric, with weft serve at this host",
-    )
-    command.add_argument(
-        "--over", metavar="TRANSPORT", help="of the experiment; default: the paper's"
-    )
-    command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
-    command.add_argument(
-        "--table",
-        metavar="DIR",
-        help="applications of yours, shown beside those of the project "
-        f"(saba-fig3.1 and others); default: {default_directory()}, if there is one",
-    )
-    command.set_defaults(run=run)
 
 
 def run_list(_: argparse.Namespace) -> int:
@@ -90,17 +44,19 @@ def run_list(_: argparse.Namespace) -> int:
 def run(args: argparse.Namespace) -> int:
     studies = _add_applications(find_studies(args.names), args.table)
     studies = _add_experiments(studies, args)
+    check_jobs(args.jobs)
+    studies = _add_seeds(studies, args)
     if args.output:
         check_output(args.output)
     if args.report:
         check_output(args.report)
     if args.figure:
         check_directory(args.figure)
+    if args.cluster:
+        check_cluster(args.cluster)
     results = _run_and_print(studies, args)
     rows = [row for result in results for row in result.compared]
-    for line in filter(
-        None, (summarise_rows(rows), summarise_predictions(rows), summarise_claims(results))
-    ):
+    for line in filter(None, (*(of(rows) for of in SUMMARIES), summarise_claims(results))):
         print(line, file=sys.stderr)
     return int(any(row.unexplained for row in rows))
 
@@ -123,6 +79,16 @@ def _add_applications(studies: Sequence[Study], directory: str | None) -> list[S
         return list(studies)
     cohort = user_cohort(table.directory, applications)
     return [with_applications(s, cohort) if s.name in takers else s for s in studies]
+
+
+def _add_seeds(studies: Sequence[Study], args: argparse.Namespace) -> list[Study]:
+    """The studies, at the paper's size where they draw set-ups."""
+    if args.seeds is None:
+        return list(studies)
+    if not any(map(takes_seeds, studies)):
+        names = ", ".join(study.name for study in STUDIES if takes_seeds(study))
+        raise InputError("--seeds", "none of these studies draws set-ups", f"use it with {names}")
+    return [with_seeds(s, args.seeds, args.jobs) if takes_seeds(s) else s for s in studies]
 
 
 def _add_experiments(studies: Sequence[Study], args: argparse.Namespace) -> list[Study]:
@@ -151,17 +117,28 @@ def _connect(args: argparse.Namespace) -> Peer:
 def _run_and_print(studies: Sequence[Study], args: argparse.Namespace) -> list[Result]:
     """Results are printed and stored as they come: an interrupt keeps those that there are."""
     results: list[Result] = []
-    records: list[Record] = []
+
+    def finish(study: Study, simulated: Mapping[str, Record]) -> Result:
+        with ProgressBar(study.name) as bar:
+            result = run_study(study, bar.update, partial(_connect, args), simulated)
+        results.append(result)
+        _emit(result, args)
+        return result
+
     try:
-        for study in studies:
-            with ProgressBar(study.name) as bar:
-                result = run_study(study, bar.update, partial(_connect, args))
-            results.append(result)
-            records += study_records(result)
-            _emit(result, args)
+        with ProgressBar("simulate") as bar:
+            run_studies(
+                studies,
+                finish,
+                output=args.output,
+                jobs=args.jobs,
+                cluster=args.cluster,
+                progress=bar.update,
+                on_resume=lambda stored, of: print(
+                    f"resuming: {stored} of {of} simulations are stored", file=sys.stderr
+                ),
+            )
     finally:
-        if args.output:
-            write_records(args.output, records)
         if args.report and results:
             write_text(args.report, studies_report(results))
     return results

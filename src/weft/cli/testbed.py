@@ -12,84 +12,13 @@ from weft.errors import InputError
 from weft.host.net import namespaces
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
-from weft.host.testbed.persistent import DEFAULT_NAME, Port, Status
-from weft.host.testbed.wiring import LIMIT_BYTES, SHAPES, Wiring
+from weft.host.testbed.persistent import Port, Status
+from weft.host.testbed.wiring import Wiring
 from weft.records.record_text import format_table
-from weft.units import format_value, parse_rate, parse_size
+from weft.units import format_count, format_value, parse_rate, parse_size
 
 _BARE_RATE = re.compile(r"\s*[0-9][0-9_]*(\.[0-9]+)?\s*[kKMGT]")
 _MAX_HOSTS = 253
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "testbed",
-        help="a network of hosts on this machine: up, exec, status, down",
-        description="Network namespaces as hosts, on bridges whose ports have a rate. Needs root. "
-        "`up` builds it, `exec` runs commands on its hosts, `down` removes everything.",
-    )
-    verbs = command.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_up(_add_verb(verbs, "up", "build a testbed, unless it is up as requested"))
-    _add_exec(_add_verb(verbs, "exec", "run a command on a host and return its status"))
-    _add_status(
-        _add_verb(verbs, "status", "the testbeds as the kernel has them; status 1 if damaged")
-    )
-    _add_down(_add_verb(verbs, "down", "remove a testbed and end the processes on its hosts"))
-
-
-def _add_verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, description: str
-) -> argparse.ArgumentParser:
-    return verbs.add_parser(
-        name, help=description, description=description[0].upper() + description[1:] + "."
-    )
-
-
-def _add_name(verb: argparse.ArgumentParser, default: str | None) -> None:
-    shown = default or "all"
-    verb.add_argument(
-        "--name", default=default, metavar="NAME", help=f"the testbed's name, {shown}"
-    )
-
-
-def _add_up(verb: argparse.ArgumentParser) -> None:
-    _add_name(verb, DEFAULT_NAME)
-    verb.add_argument("--hosts", required=True, metavar="N", help="h1 to hN, at most 253")
-    verb.add_argument("--rate", required=True, metavar="RATE", help="of each link, such as 200M")
-    verb.add_argument(
-        "--switches", choices=SHAPES, default="one", help="one (default), two-hops or leaf-spine"
-    )
-    verb.add_argument("--leaves", metavar="N", default="2", help="of leaf-spine, 2")
-    verb.add_argument("--spines", metavar="N", default="2", help="of leaf-spine, 2")
-    verb.add_argument("--uplink", metavar="RATE", help="between switches; default: --rate")
-    verb.add_argument("--limit", metavar="SIZE", help=f"of each queue, '{LIMIT_BYTES} B'")
-    verb.add_argument("--burst", metavar="SIZE", help="at once; default 4 ms of the rate")
-    verb.add_argument("--mtu", metavar="BYTES", default="1500", help="1500")
-    verb.add_argument("--congestion", metavar="NAME", default="cubic", help="of TCP, cubic")
-    verb.add_argument(
-        "--offloads", choices=("on", "off"), default="on", help="off: no packet above the MTU"
-    )
-    verb.add_argument("--json", action="store_true")
-    verb.set_defaults(run=run_up)
-
-
-def _add_exec(verb: argparse.ArgumentParser) -> None:
-    _add_name(verb, DEFAULT_NAME)
-    verb.add_argument("host", metavar="HOST", help="a host or a switch")
-    verb.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
-    verb.set_defaults(run=run_exec)
-
-
-def _add_status(verb: argparse.ArgumentParser) -> None:
-    _add_name(verb, None)
-    verb.add_argument("--json", action="store_true")
-    verb.set_defaults(run=run_status)
-
-
-def _add_down(verb: argparse.ArgumentParser) -> None:
-    _add_name(verb, DEFAULT_NAME)
-    verb.add_argument("--json", action="store_true")
-    verb.set_defaults(run=run_down)
 
 
 # ---- Up ---------------------------------------------------------------------------------------
@@ -110,9 +39,9 @@ def _read_wiring(args: argparse.Namespace) -> Wiring:
         leaves=_parse_count(args.leaves, "--leaves", 32),
         spines=_parse_count(args.spines, "--spines", 32),
         uplink_bps=None if args.uplink is None else parse_link_rate(args.uplink, "--uplink"),
-        limit_bytes=_parse_size(args.limit, "--limit") or LIMIT_BYTES,
-        nic_limit_bytes=_parse_size(args.limit, "--limit") or LIMIT_BYTES,
-        burst_bytes=_parse_size(args.burst, "--burst"),
+        limit_bytes=_parse_size(args.limit, "--limit"),
+        nic_limit_bytes=_parse_size(args.limit, "--limit"),
+        burst_bytes=None if args.burst is None else _parse_size(args.burst, "--burst"),
         mtu_bytes=_parse_mtu(args.mtu),
         offloads=args.offloads == "on",
         congestion=args.congestion,
@@ -139,9 +68,7 @@ def parse_link_rate(text: str, where: str) -> int:
     return round(rate)
 
 
-def _parse_size(text: str | None, where: str) -> int | None:
-    if text is None:
-        return None
+def _parse_size(text: str, where: str) -> int:
     size = parse_size(text, where)
     if not 1 <= size < 2**32:
         raise InputError(f"{where} {text!r}", "is not in 1 B to 4 GiB", "use such a size")
@@ -152,8 +79,8 @@ def _format_up(name: str, bed: Testbed, built: bool) -> str:
     plan, wiring = bed.layout, bed.wiring
     verb = "up" if built else "up already"
     head = (
-        f"testbed {name} {verb}: {_format_count(len(wiring.hosts), 'host')}, "
-        f"{_format_count(len(plan.switches), 'switch', 'switches')}, "
+        f"testbed {name} {verb}: {format_count(len(wiring.hosts), 'host')}, "
+        f"{format_count(len(plan.switches), 'switch')}, "
         f"links of {format_value(wiring.rate_bps, 'b/s')}, {wiring.congestion}"
     )
     rows = [
@@ -162,10 +89,6 @@ def _format_up(name: str, bed: Testbed, built: bool) -> str:
         for far in plan.access(host).ends[1:]
     ]
     return f"{head}\n\n{format_table(('host', 'address', 'switch', 'port', 'namespace'), rows, 5)}"
-
-
-def _format_count(count: int, singular: str, plural: str = "") -> str:
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"
 
 
 def _build_up_json(name: str, bed: Testbed, built: bool) -> str:
@@ -229,9 +152,7 @@ def _format_status(name: str, status: Status | None) -> str:
     ]
     running = sum(status.processes.values())
     how = "damaged" if status.problems else "up"
-    lines = [
-        f"testbed {name}: {how}, {_format_count(running, 'process', 'processes')} on its hosts"
-    ]
+    lines = [f"testbed {name}: {how}, {format_count(running, 'process')} on its hosts"]
     lines += [f"  {problem}" for problem in status.problems]
     return "\n".join([*lines, "", format_table(heads, rows, 4)] if rows else lines)
 
@@ -253,6 +174,6 @@ def run_down(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"name": args.name, "removed": removed}))
     else:
-        outcome = f"removed, {_format_count(len(removed), 'namespace')}" if removed else "is not up"
+        outcome = f"removed, {format_count(len(removed), 'namespace')}" if removed else "is not up"
         print(f"testbed {args.name}: {outcome}")
     return 0

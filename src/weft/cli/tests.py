@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 
 from weft.cli.progress import ProgressBar
@@ -19,13 +18,13 @@ from weft.host.machine.examination import read_provenance_facts
 from weft.measure import mpi
 from weft.measure.measurement import Point, Test, identify, is_complete, plan_points, run_point
 from weft.measure.peer.client import LOCAL, Peer, open_peer
-from weft.measure.settings.options import Option, Settings, options_of
-from weft.measure.settings.values import integer_reader, read_flag
+from weft.measure.settings.options import options_of
+from weft.measure.settings.values import integer_reader
 from weft.measure.tests.catalog import TESTS
-from weft.records import Record, Scalar, describe_run, note_ending, to_line
+from weft.records import Record, Scalar, describe_run, note_ending, to_summary_line
 from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_measurement, format_sweep
-from weft.units import format_value, split_unit
+from weft.units import format_count
 from weft.wire import read_token
 
 MAX_REPETITIONS = 10_000
@@ -33,86 +32,6 @@ WITHOUT_PEER = {
     "delay": "the delay transport has no peer",
     "mpi": "mpirun starts both ranks and chooses their hosts",
 }
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str) -> None:
-    test = TESTS[name]
-    command = commands.add_parser(
-        name,
-        help=test.help,
-        description=f"{test.description} See docs/measure.md.",
-        usage=f"weft {name} [PEER] [--over TRANSPORT] [--SETTING VALUE ...] [-o FILE]",
-        allow_abbrev=False,
-    )
-    command.add_argument(
-        "peer",
-        nargs="?",
-        default=LOCAL,
-        metavar="PEER",
-        help="HOST[:PORT] of a weft serve, or local: one is started for this command",
-    )
-    command.add_argument(
-        "--sweep",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUES",
-        help="every combination, such as size=64..8M*2 depth=1,4,16",
-    )
-    command.add_argument("--repeat", default="1", metavar="N", help="measure each point N times")
-    command.add_argument(
-        "-o", "--output", metavar="FILE", help="keep the records (JSON lines); resumes"
-    )
-    command.add_argument("--json", action="store_true", help="records on standard output")
-    command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
-    add_settings(command, test)
-    command.set_defaults(run=run, test=name)
-
-
-def add_settings(command: argparse.ArgumentParser, test: Test) -> None:
-    """Settings of this test first, then the common ones, then those of some transports."""
-    common = options_of(Settings)
-    titles = ("of this test", "common settings", "of some transports")
-    groups = {title: command.add_argument_group(title) for title in titles}
-    defaults = {field.name: field.default for field in dataclasses.fields(test.settings)}
-    for field_name, option in options_of(test.settings).values():
-        if "." in option.name:
-            continue
-        title = (
-            "of some transports"
-            if option.only
-            else "common settings"
-            if option.name in common
-            else "of this test"
-        )
-        _add_option(groups[title], option, _format_default(field_name, defaults[field_name]))
-    delay = [name.partition(".")[2] for name in common if name.startswith("delay.")]
-    groups["of some transports"].add_argument(
-        "--delay",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="KEY=VALUE",
-        help=f"of the delay transport: {', '.join(delay)}",
-    )
-
-
-def _format_default(name: str, value: object) -> str:
-    """A default worth showing; empty for none, nothing and off."""
-    if value is None or value is False or value in ("", -1):
-        return ""
-    _, unit = split_unit(name)
-    return format_value(value, unit) if unit and isinstance(value, int) else f"{value}"
-
-
-def _add_option(group: argparse._ArgumentGroup, option: Option, default: str) -> None:
-    only = f" ({', '.join(option.only)})" if option.only else ""
-    default_text = f" [{default}]" if default else ""
-    help_text = f"{option.help}{only}{default_text}".replace("%", "%%")
-    if option.read is read_flag:
-        group.add_argument(f"--{option.name}", action="store_true", default=None, help=help_text)
-    else:
-        group.add_argument(f"--{option.name}", metavar=option.metavar, help=help_text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -136,16 +55,20 @@ def _run(args: argparse.Namespace, test: Test, points: Sequence[Point]) -> int:
         is_complete=partial(is_complete, test),
         output=args.output,
     )
-    with contextlib.ExitStack() as stack:
-        done = run_campaign(
-            campaign,
-            partial(_start_points, stack, args, test, len(points)),
-            header=lambda: describe_run(sys.argv, **read_provenance_facts()),
-            on_resume=lambda stored: print(
-                f"resuming: {stored} of {len(points)} points are stored", file=sys.stderr
-            ),
-        )
-    _show(args, [done[point.identity] for point in points if point.identity in done])
+    done = campaign.done
+    try:
+        with contextlib.ExitStack() as stack:
+            run_campaign(
+                campaign,
+                partial(_start_points, stack, args, test, len(points)),
+                header=lambda: describe_run(sys.argv, **read_provenance_facts()),
+                on_resume=lambda stored: print(
+                    f"resuming: {stored} of {len(points)} points are stored", file=sys.stderr
+                ),
+            )
+    finally:  # a full disk, too, leaves what was measured
+        shown = [done[point.identity] for point in points if point.identity in done]
+        _show(args, shown, points[0].shown)
     return _report_problems(test, points, done)
 
 
@@ -171,7 +94,7 @@ def _check_peer(peer: str, points: Sequence[Point]) -> None:
             raise InputError(f"{peer} --over {transport}", WITHOUT_PEER[transport], "leave it out")
 
 
-Results = Iterator[tuple[str, tuple[Record, ...], bool]]
+Results = Generator[tuple[str, tuple[Record, ...], bool]]
 
 
 def _start_points(
@@ -213,19 +136,21 @@ def _scale_progress(bar: ProgressBar, number: int, total: int) -> Callable[[floa
     return lambda share: bar.update((number + share) / total, note)
 
 
-def _show(args: argparse.Namespace, done: Sequence[tuple[Record, ...]]) -> None:
+def _show(
+    args: argparse.Namespace, done: Sequence[tuple[Record, ...]], swept: Sequence[str]
+) -> None:
     """All as JSON lines; one point in full, several as a table."""
     if args.json:
         for records in done:
             for record in records:
-                print(to_line(record))
+                print(to_summary_line(record))
     elif len(done) == 1:
         *steps, record = done[0]
         print(
             *([f"{format_sweep(steps)}\n"] if steps else []), format_measurement(record), sep="\n"
         )
     elif done:
-        print(format_sweep([records[-1] for records in done]))
+        print(format_sweep([records[-1] for records in done], swept))
 
 
 def _report_problems(
@@ -237,7 +162,8 @@ def _report_problems(
     for record in records:
         corrupted = record.quantities.get("corrupted")
         if isinstance(corrupted, Scalar) and corrupted.value:
-            problems.append(f"{record.label}: {corrupted.value} messages were corrupted")
+            count = format_count(int(corrupted.value), "corrupted message")
+            problems.append(f"{record.label}: {count}")
     if len(records) < len(points):
         problems.append(f"{test.name}: {len(records)} of {len(points)} points done")
     for line in problems:

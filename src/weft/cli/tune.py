@@ -10,64 +10,40 @@ import contextlib
 import math
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
-from weft.cli.tests import WITHOUT_PEER, add_settings, read_settings
+from weft.cli.tests import WITHOUT_PEER, read_settings
 from weft.errors import InputError
 from weft.host.machine.examination import read_provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer
 from weft.measure.settings.options import options_of
 from weft.measure.settings.values import integer_reader, read_time_ns
 from weft.measure.tests.catalog import TESTS
-from weft.records import Plain, RecordWriter, check_output, describe_run, to_line, write_records
+from weft.records import (
+    Plain,
+    Record,
+    RecordWriter,
+    check_output,
+    describe_run,
+    to_line,
+    write_records,
+)
 from weft.sweep_grammar import expand_values
 from weft.tune.rules.read_evidence import read_evidence
 from weft.tune.search.design import POINT_S
 from weft.tune.search.from_records import tune_records
-from weft.tune.search.goal import GOALS, find_goal
+from weft.tune.search.goal import find_goal
 from weft.tune.search.over_fabric import PreparedTuning, prepare_tuning
 from weft.tune.search.space import CHOICES
-from weft.tune.search.tuning import Tuning
+from weft.tune.search.tuning import Stopped
 from weft.tune.search.tuning_record import build_stored_record, build_tuning_record
 from weft.tune.search.tuning_text import format_plan, format_stored, format_tuning
 from weft.wire import read_token
 
 MEASURING_OPTIONS = ("budget", "token_file", "dry_run")
 SUFFIX = ".jsonl"
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "tune",
-        help="find the best settings for a goal, and prove them",
-        description="Measures a small designed set of settings, fits the models to it, recommends, "
-        "and measures the recommendation beside the default. A setting that is given is not a "
-        "choice; several values (--size 4K..1M*4) limit it. See docs/tune.md.",
-        usage="weft tune [PEER | RECORDS ...] [--over TRANSPORT] [--goal GOAL] "
-        "[--SETTING VALUE ...] [-o FILE]",
-        allow_abbrev=False,
-    )
-    command.add_argument(
-        "targets",
-        nargs="*",
-        metavar="PEER | RECORDS",
-        help="HOST[:PORT] of a weft serve, or local: one is started for this command; or files of "
-        "records, from which to tune without measuring",
-    )
-    goals = ", ".join(GOALS)
-    command.add_argument(
-        "--goal", default="throughput", metavar="GOAL", help=f"what is best: {goals}"
-    )
-    command.add_argument("--budget", metavar="SECONDS", help="time for everything")
-    command.add_argument("--point", metavar="TIME", help=f"timed part of each point [{POINT_S} s]")
-    command.add_argument("--dry-run", action="store_true", help="print the plan; measure nothing")
-    command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
-    command.add_argument("--json", action="store_true", help="the result as a record")
-    command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
-    add_settings(command, TESTS["bandwidth"])
-    command.add_argument("--transport", dest="over", metavar="TRANSPORT", help="same as --over")
-    command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -99,10 +75,25 @@ def run(args: argparse.Namespace) -> int:
     print(format_plan(prepared), file=sys.stdout if args.dry_run else sys.stderr, flush=True)
     if args.dry_run:
         return 0
-    tuning = _run_tuning(args, prepared)
-    print(
-        to_line(build_tuning_record(tuning)) if args.json else format_tuning(tuning, peer=args.peer)
-    )
+    return _run_tuning(args, prepared)
+
+
+def _run_tuning(args: argparse.Namespace, prepared: PreparedTuning) -> int:
+    """Prints the recommendation before it is stored: a full disk must not lose it."""
+    with contextlib.ExitStack() as stack:
+        peer = writer = None
+        if prepared.needs_peer:
+            token = read_token(args.token_file) if args.token_file else None
+            peer = stack.enter_context(open_peer(args.peer, token))
+        if args.output:
+            header = describe_run(sys.argv, **read_provenance_facts())
+            writer = stack.enter_context(RecordWriter(args.output, header))
+        with ProgressBar("weft tune") as bar:
+            tuning = prepared.run(peer, partial(_store, writer), bar.update)
+        record = build_tuning_record(tuning)
+        print(to_line(record) if args.json else format_tuning(tuning, peer=args.peer))
+        if writer:
+            writer.append(record)
     return 1 if tuning.ended else 0
 
 
@@ -119,22 +110,12 @@ def _parse_seconds(text: str | None, where: str) -> float | None:
     return seconds
 
 
-def _run_tuning(args: argparse.Namespace, prepared: PreparedTuning) -> Tuning:
-    with contextlib.ExitStack() as stack:
-        peer = None
-        if prepared.needs_peer:
-            token = read_token(args.token_file) if args.token_file else None
-            peer = stack.enter_context(open_peer(args.peer, token))
-        writer = None
-        if args.output:
-            header = describe_run(sys.argv, **read_provenance_facts())
-            writer = stack.enter_context(RecordWriter(args.output, header))
-        bar = stack.enter_context(ProgressBar("weft tune"))
-        keep = writer.append if writer else lambda _: None
-        tuning = prepared.run(peer, keep, bar.update)
+def _store(writer: RecordWriter | None, record: Record) -> None:
+    try:
         if writer:
-            writer.append(build_tuning_record(tuning))
-    return tuning
+            writer.append(record)
+    except InputError as error:
+        raise Stopped(str(error)) from error
 
 
 def _are_records(targets: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.studies import Observation, Result, Row, Study, run_study
-from weft.studies.catalog import RPERF
+from weft.studies.catalog import RPERF, STUDIES
 from weft.studies.observation import TOLERANCE
 
 PUBLISHED = [(s, o) for s in RPERF for o in s.observations if o.published is not None]
@@ -138,3 +138,20 @@ def test_the_tables_of_the_documentation_are_those_of_this_version(result_of, st
     # A table of three digits, from another machine's libm perhaps, but not from another model.
     shown = [n for cells in table for n in numbers(cells[3])]
     assert shown == pytest.approx([row.ours for row in rows], rel=0.02)
+
+
+def test_the_headline_of_readme_and_docs_is_that_of_this_version(result_of):
+    studies = [s for s in STUDIES if any(o.counts_as == "prediction" for o in s.observations)]
+    rows = [row for study in studies for row in result_of(study).compared]
+    off = [
+        abs(row.ratio - 1)
+        for row in rows
+        if row.observation.counts_as == "prediction" and row.ratio is not None
+    ]
+    ten, fifteen, twenty = (sum(o <= limit + 1e-9 for o in off) for limit in (0.10, 0.15, 0.20))
+    readme = " ".join((DOCUMENT.parents[1] / "README.md").read_text("utf-8").split())
+    assert (
+        f"**{len(off)} physical predictions: {ten} are within 10 %, {fifteen} within 15 %, "
+        f"{twenty} within 20 %**"
+    ) in readme
+    assert f"| {ten}, {fifteen}, {twenty} of {len(off)} |" in DOCUMENT.read_text("utf-8")

@@ -16,6 +16,7 @@ from control_parts import HTB, KINDS, VLARB, empty, fabric_event, key, ports_of,
 from control_rig import Memory, Rig
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from some_examples import examples
 
 from weft.control.operators.forecast import ProposalEffects, evaluate_proposal
@@ -28,6 +29,7 @@ from weft.control.state.events import (
     Apply,
     Connect,
     Connected,
+    Connection,
     Deregister,
     Disconnect,
     Done,
@@ -45,7 +47,7 @@ from weft.control.state.events import (
 )
 from weft.control.state.policy_settings import Settings
 from weft.control.state.programming import build_default_tables, build_plan_tables
-from weft.control.state.state import Connection, State
+from weft.control.state.state import State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
@@ -212,37 +214,39 @@ def from_scratch(state: State, had: dict[str, set[PortName]]) -> dict[PortName, 
     names = {n: node.name for n, node in enumerate(fabric.nodes)}
     numbers = {name: n for n, name in names.items()}
     managed = {name: Port(numbers[name.node], name.port) for name in state.policies}
-    for own in state.connections.values():
-        found = way(fabric, own)
-        if found is not None:
-            had[own.id] = {PortName(names[port.node], port.port) for port in found} & managed.keys()
-        ports = tuple(managed[name] for name in had.get(own.id, ()) if name in managed)
+    for connection in state.connections.values():
+        ports_of_path = way(fabric, connection)
+        if ports_of_path is not None:
+            had[connection.id] = {
+                PortName(names[port.node], port.port) for port in ports_of_path
+            } & managed.keys()
+        ports = tuple(managed[name] for name in had.get(connection.id, ()) if name in managed)
         if ports:
-            uses.append(ConnectionPath(application=own.application, ports=ports))
-    told = build_plan(state.plan.policy, uses).ports if state.plan is not None else {}
-    return {name: _tables(state, name, told.get(port)) for name, port in managed.items()}
+            uses.append(ConnectionPath(application=connection.application, ports=ports))
+    plans = build_plan(state.plan.policy, uses).ports if state.plan is not None else {}
+    return {name: _tables(state, name, plans.get(port)) for name, port in managed.items()}
 
 
-def way(fabric: Fabric, own: Connection) -> tuple[Port, ...] | None:
-    """Ports of all its paths, by the policy's own definition; None where it has no path."""
+def way(fabric: Fabric, connection: Connection) -> tuple[Port, ...] | None:
+    """Ports of all its paths, by the policy's connection definition; None where it has no path."""
     hosts = {fabric.nodes[n].name: n for n in fabric.hosts}
-    if own.source not in hosts or own.destination not in hosts:
+    if connection.source not in hosts or connection.destination not in hosts:
         return None
-    if own.source == own.destination:
+    if connection.source == connection.destination:
         return ()
     try:
         return find_connection_path(
-            fabric, own.application, hosts[own.source], hosts[own.destination]
+            fabric, connection.application, hosts[connection.source], hosts[connection.destination]
         ).ports
     except InputError:
         return None
 
 
-def _tables(state: State, name: PortName, told) -> Tables:
+def _tables(state: State, name: PortName, plan) -> Tables:
     ability = state.abilities[name]
-    if told is None:
+    if plan is None:
         return build_default_tables(state.policies[name], ability, state.settings)
-    return build_plan_tables(told, ability, state.settings)
+    return build_plan_tables(plan, ability, state.settings)
 
 
 @examples(150)
@@ -275,9 +279,9 @@ def test_a_batch_comes_to_the_same_as_its_events_one_by_one(
     together = run_batch(state, events)
     one_by_one, answers = state, []
     for event in events:
-        found = run_batch(one_by_one, [event])
-        one_by_one = found.state
-        answers += found.answers
+        outcome = run_batch(one_by_one, [event])
+        one_by_one = outcome.state
+        answers += outcome.answers
     assert [bare(a) for a in together.answers] == [bare(a) for a in answers]
     assert replace(together.state, revision=0) == replace(
         one_by_one, revision=0, answers=together.state.answers
@@ -286,7 +290,11 @@ def test_a_batch_comes_to_the_same_as_its_events_one_by_one(
 
 def bare(answer: object) -> object:
     """Without the revision, of which a batch makes fewer, and the ports it changed."""
-    return replace(answer, revision=0, ports=frozenset()) if hasattr(answer, "ports") else answer  # type: ignore[type-var]
+    return (
+        structs.replace(answer, revision=0, ports=frozenset())
+        if hasattr(answer, "ports")
+        else answer
+    )
 
 
 @examples(60)
@@ -326,7 +334,7 @@ def test_a_plan_for_a_new_application_is_what_apply_then_does_in_every_port(
         before, event = dict(switches.held), story.apply(rig.engine.state)
         assert isinstance(event, Apply)
         planned = evaluate_proposal(rig.engine.state, event.proposal)
-        answer = rig.ask(replace(event, key=key(10_000, "operator")))
+        answer = rig.ask(structs.replace(event, key=key(10_000, "operator")))
         rig.settle()
         rig.close()
     if isinstance(planned, Refusal):
@@ -337,8 +345,8 @@ def test_a_plan_for_a_new_application_is_what_apply_then_does_in_every_port(
     assert isinstance(answer, Applied)
     assert answer.ports == after.keys()
     assert switches.held == before | after
-    told = {change.port: change.before for change in planned.ports if change.before is not None}
-    assert told.items() <= before.items()
+    replaced = {change.port: change.before for change in planned.ports if change.before is not None}
+    assert replaced.items() <= before.items()
 
 
 # ---- Leases -----------------------------------------------------------------------------------
@@ -353,10 +361,10 @@ def test_a_lease_that_has_ended_never_comes_back(random: Random) -> None:
         event = random.choice((story.register, story.renew, story.expire, story.connect))(state)
         story.number += 1
         story.now_s += random.choice((0.0, 0.5, 3.0))
-        event = replace(event, now_s=story.now_s)
-        found = run_batch(state, [event])
-        (answer,) = found.answers
-        if isinstance(answer, Registered) and found.rows:
+        event = structs.replace(event, now_s=story.now_s)
+        outcome = run_batch(state, [event])
+        (answer,) = outcome.answers
+        if isinstance(answer, Registered) and outcome.rows:
             assert answer.id not in until
             until[answer.id] = story.now_s + answer.ttl_s
         elif isinstance(answer, Renewed):
@@ -364,7 +372,7 @@ def test_a_lease_that_has_ended_never_comes_back(random: Random) -> None:
             until[event.application] = max(until[event.application], story.now_s + answer.ttl_s)
         elif isinstance(answer, Connected):
             assert story.now_s <= until[event.application]
-        state = found.state
+        state = outcome.state
         assert set(state.applications) <= set(until)
 
 
@@ -403,14 +411,16 @@ def test_whatever_was_acknowledged_is_there_after_a_kill_and_nothing_twice(rando
     story = Story(random)
     kinds = (story.register, story.connect, story.connect, story.disconnect, story.deregister)
     with tempfile.TemporaryDirectory() as folder:
-        path, told = Path(folder) / "control.db", Acknowledged()
+        path, acknowledged = Path(folder) / "control.db", Acknowledged()
         for _ in range(4):
             store = Store.open(path)
-            found = restore_state(store.load(), Settings(), KINDS, 0.0)
-            store.commit(found.rows, at_s=0.0)
-            state = run_batch(found.state, [fabric_event()]).state
-            assert set(state.applications) == told.applications
-            assert {c.id: c.application for c in state.connections.values()} == told.connections
+            restored = restore_state(store.load(), Settings(), KINDS, 0.0)
+            store.commit(restored.rows, at_s=0.0)
+            state = run_batch(restored.state, [fabric_event()]).state
+            assert set(state.applications) == acknowledged.applications
+            assert {
+                c.id: c.application for c in state.connections.values()
+            } == acknowledged.connections
             story.now_s = 0.0
             for _ in range(random.randrange(6)):
                 events = [replace_time(random.choice(kinds)(state)) for _ in range(3)]
@@ -418,7 +428,7 @@ def test_whatever_was_acknowledged_is_there_after_a_kill_and_nothing_twice(rando
                 outcome = run_batch(state, events)
                 store.commit(outcome.rows, at_s=0.0)
                 state = outcome.state
-                told.note(events, outcome.answers, state)
+                acknowledged.note(events, outcome.answers, state)
             run_batch(state, [story.register(state)])  # worked out, and killed before it was kept
             store.close()
 
@@ -444,15 +454,17 @@ def test_after_a_kill_switches_come_to_hold_the_tables_of_the_connections_from_s
     state = again.engine.state
     assert state.plan is not None
     busy = {state.paths.names[port] for port in state.plan.ports}
-    expected, told = (
+    expected, to_compare = (
         from_scratch(state, {}),
         busy if state.missing_paths else busy | set(state.target),
     )
-    assert {name: switches.held[name] for name in told} == {name: expected[name] for name in told}
+    assert {name: switches.held[name] for name in to_compare} == {
+        name: expected[name] for name in to_compare
+    }
 
 
 def replace_time(event: Event) -> Event:
-    return replace(event, now_s=0.0) if hasattr(event, "now_s") else event  # type: ignore[type-var]
+    return structs.replace(event, now_s=0.0) if hasattr(event, "now_s") else event
 
 
 @examples(60)

@@ -10,8 +10,8 @@ MOVED = st.integers(0, 2**31 - 1)
 
 @given(st.integers(0, 2**32 - 1), MOVED)
 def test_a_32_bit_counter_gives_its_movement_back_across_the_wrap(start, moved):
-    found, note = subtract_counter(start, (start + moved) % 2**32)
-    assert found == moved
+    result, note = subtract_counter(start, (start + moved) % 2**32)
+    assert result == moved
     assert note == ("wrapped" if start + moved >= 2**32 else "")
 
 
@@ -25,6 +25,6 @@ def test_a_saturating_counter_never_claims_more_than_it_counted(bits, data):
     top = 2**bits - 1
     start = data.draw(st.integers(0, top))
     moved = data.draw(st.integers(0, 2 * top))
-    found, note = subtract_counter(start, min(top, start + moved), bits)
-    assert found <= moved
-    assert found == moved or note == "saturated"
+    result, note = subtract_counter(start, min(top, start + moved), bits)
+    assert result <= moved
+    assert result == moved or note == "saturated"

@@ -7,7 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from math import prod
 
+import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from weft.fabric import (
     Node,
     Port,
     check_fabric,
+    check_reach,
     describe_cycle,
     dragonfly,
     fat_tree,
@@ -115,6 +118,36 @@ def test_ecmp_groups_are_all_ports_that_lead_nearer(fabric):
 
 @examples
 @given(fabrics)
+def test_destination_modulo_gives_host_j_the_equal_ports_in_turn(fabric):
+    """Up: port floor(j / Π w_i) mod (equal ports), w_i the up ports below; down: j mod them."""
+    routed = route(fabric, "destination_modulo")
+    level = tree_levels(routed)
+    up = {
+        switch: {
+            port
+            for port, peer in routed.neighbors(switch).items()
+            if routed.nodes[peer.node].kind == "switch" and level[peer.node] > level[switch]
+        }
+        for switch in routed.switches
+    }
+    widest = [1] * (max(level) + 1)
+    for switch in routed.switches:
+        widest[level[switch]] = max(widest[level[switch]], len(up[switch]))
+    for j, host in enumerate(routed.hosts):
+        hops = bfs(routed, host)
+        for row, switch in enumerate(routed.switches):
+            equal = [
+                port
+                for port, peer in routed.neighbors(switch).items()
+                if hops[peer.node] == hops[switch] - 1
+            ]
+            climbs = not up[switch].isdisjoint(equal)
+            turn = j // prod(widest[1 : level[switch]]) if climbs else j
+            assert routed.routes.ports(row, j) == (equal[turn % len(equal)],)
+
+
+@examples
+@given(fabrics)
 def test_up_down_joins_every_pair(fabric):
     routed = route(fabric, "up_down")
     for src, dst in pairs(routed):
@@ -200,6 +233,48 @@ def test_the_dependency_oracle_itself_sees_cycles(fabric):
     except CycleError:
         cyclic = True
     assert cyclic == (find_cycle(routed) is not None)
+
+
+def is_lost(fabric: Fabric, visited: tuple[int, ...], dst: int) -> bool:
+    """Whether some walk from the last switch visited goes in a circle or ends elsewhere."""
+    node = visited[-1]
+    if node == dst:
+        return False
+    if node in visited[:-1] or fabric.nodes[node].kind == "host":
+        return True
+    ports = fabric.routes.ports(fabric.ordinal[node], fabric.ordinal[dst])
+    peers = [fabric.neighbors(node)[port].node for port in ports]
+    return not peers or any(is_lost(fabric, (*visited, peer), dst) for peer in peers)
+
+
+def is_refused(fabric: Fabric, sources: list[int], targets: list[int]) -> bool:
+    try:
+        check_reach(fabric, np.array(sources), np.array(targets))
+    except InputError:
+        return True
+    return False
+
+
+@examples
+@given(random_fabrics(), st.sampled_from(["shortest_path", "ecmp"]), st.data())
+def test_pairs_are_refused_exactly_when_a_walk_between_them_is_lost(fabric, routing, data):
+    routed = route(fabric, routing)
+    next_hop = routed.routes.next_hop.copy()
+    cell = st.tuples(*(st.integers(0, length - 1) for length in next_hop.shape))
+    for row, column in data.draw(st.lists(cell, max_size=4)):
+        linked = routed.neighbors(routed.switches[row])
+        usable = [i for i, g in enumerate(routed.routes.groups) if set(g) <= set(linked)]
+        next_hop[row, column] = data.draw(st.sampled_from([-1, *usable]))
+    changed = check_fabric(replace(routed, routes=replace(routed.routes, next_hop=next_hop)))
+    lost = {}
+    for a, src in enumerate(changed.hosts):
+        first = next(iter(changed.neighbors(src).values())).node
+        for b, dst in enumerate(changed.hosts):
+            if a != b:
+                lost[a, b] = is_lost(changed, (first,), dst)
+                assert is_refused(changed, [a], [b]) == lost[a, b]
+    if lost:
+        assert is_refused(changed, *map(list, zip(*lost, strict=True))) == any(lost.values())
 
 
 @examples

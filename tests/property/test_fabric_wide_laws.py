@@ -72,13 +72,13 @@ def test_convex_models_are_split_at_the_bound_and_within_every_port(seed: int) -
     random = np.random.default_rng(seed)
     models: dict[str, Sensitivity] = {f"a{i}": random_hinges(random) for i in range(12)}
     paths, capacity = random_fabric(random, models)
-    found = split_fabric(models, paths, capacity)
-    assert found.gap <= 1e-6
+    split = split_fabric(models, paths, capacity)
+    assert split.gap <= 1e-6
     for port, most in capacity.items():
-        assert sum(found.shares[name] for name in models if port in paths[name]) <= most + 1e-9
-    assert all(FLOOR - 1e-12 <= share <= 1 for share in found.shares.values())
-    total = sum(float(models[name].slowdown(share)) for name, share in found.shares.items())
-    assert found.slowdown == pytest.approx(total)
+        assert sum(split.shares[name] for name in models if port in paths[name]) <= most + 1e-9
+    assert all(FLOOR - 1e-12 <= share <= 1 for share in split.shares.values())
+    total = sum(float(models[name].slowdown(share)) for name, share in split.shares.items())
+    assert split.slowdown == pytest.approx(total)
 
 
 @examples(12)
@@ -90,12 +90,12 @@ def test_no_random_split_is_below_the_bound(seed: int) -> None:
         f"a{i}": makers[int(random.integers(2))](random) for i in range(6)
     }
     paths, capacity = random_fabric(random, models)
-    found = split_fabric(models, paths, capacity)
-    assert found.slowdown >= found.bound - 1e-9
+    split = split_fabric(models, paths, capacity)
+    assert split.slowdown >= split.bound - 1e-9
     for _ in range(50):
         shares = FLOOR + random.dirichlet(np.ones(6)) * (min(capacity.values()) - 6 * FLOOR)
         total = sum(float(m.slowdown(b)) for m, b in zip(models.values(), shares, strict=True))
-        assert total >= found.bound - 1e-9
+        assert total >= split.bound - 1e-9
 
 
 def random_policy(random: np.random.Generator, scheduler: VlArbitration | Htb) -> Policy:
@@ -148,7 +148,7 @@ def test_the_gain_of_two_that_hold_each_other_back() -> None:
     sends = Hinges(terms=((1.0, 1.0),), floor=FLOOR)
     policy = build_policy(dict.fromkeys("abc", sends), PortPolicy(scheduler=FINE), 1)
     one, two = Port(0, 1), Port(0, 2)
-    found = compare_plans(
+    comparison = compare_plans(
         policy,
         [
             ConnectionPath(application="a", ports=(one, two)),
@@ -156,10 +156,10 @@ def test_the_gain_of_two_that_hold_each_other_back() -> None:
             ConnectionPath(application="c", ports=(two,)),
         ],
     )
-    assert found.local.promised == pytest.approx(2.0)
-    assert found.wide.promised == pytest.approx((1 + 2**0.5) ** 2 / 3, rel=1e-5)
-    assert found.promised == pytest.approx(1 - (1 + 2**0.5) ** 2 / 6, rel=1e-4)
-    assert found.gap <= 1e-5
+    assert comparison.local.promised == pytest.approx(2.0)
+    assert comparison.wide.promised == pytest.approx((1 + 2**0.5) ** 2 / 3, rel=1e-5)
+    assert comparison.promised == pytest.approx(1 - (1 + 2**0.5) ** 2 / 6, rel=1e-4)
+    assert comparison.gap <= 1e-5
 
 
 @examples(12)
@@ -181,17 +181,17 @@ def test_coarse_weights_stay_within_a_unit_of_each_port(seed: int) -> None:
 def test_working_rates_fill_a_port_of_each_application_that_could_send_more(seed: int) -> None:
     random = np.random.default_rng(seed)
     policy = random_policy(random, Htb(queues=8, rate_kbps=100_000))
-    told = build_plan(policy, random_connections(random, policy))
-    capacity = {port: own.policy.capacity for port, own in told.ports.items()}
-    rates = find_working_rates(told.shares, capacity)
+    plan = build_plan(policy, random_connections(random, policy))
+    capacity = {port: own.policy.capacity for port, own in plan.ports.items()}
+    rates = find_working_rates(plan.shares, capacity)
     assume(rates is not None)
     assert rates is not None
-    promised = find_promised_rates(told.shares)
-    used = {p: sum(rates[name] for name in own) for p, own in told.shares.items()}
+    promised = find_promised_rates(plan.shares)
+    used = {p: sum(rates[name] for name in own) for p, own in plan.shares.items()}
     assert all(used[p] <= capacity[p] + 1e-6 for p in used)
     for name, rate in rates.items():
         assert rate >= promised[name] - 1e-9
-        own = [p for p in told.shares if name in told.shares[p]]
+        own = [p for p in plan.shares if name in plan.shares[p]]
         assert rate >= 1 - 1e-9 or any(used[p] >= capacity[p] - 1e-6 for p in own)
 
 
@@ -216,8 +216,8 @@ def test_working_rates_pass_on_along_a_chain_of_ports() -> None:
         third: {"a": 0.1, "d": 0.9},
         fourth: {"c": 0.3, "e": 0.7},
     }
-    found = find_working_rates(shares, dict.fromkeys(shares, 1.0))
-    assert found == pytest.approx({"a": 0.1, "b": 0.7, "c": 0.3, "d": 0.9, "e": 0.7})
+    rates = find_working_rates(shares, dict.fromkeys(shares, 1.0))
+    assert rates == pytest.approx({"a": 0.1, "b": 0.7, "c": 0.3, "d": 0.9, "e": 0.7})
 
 
 def test_working_rates_of_random_fabrics_settle() -> None:
@@ -225,6 +225,6 @@ def test_working_rates_of_random_fabrics_settle() -> None:
     for seed in range(40):
         random = np.random.default_rng(seed)
         policy = random_policy(random, Htb(queues=8, rate_kbps=100_000))
-        told = build_plan(policy, random_connections(random, policy))
-        unsettled += predict_path_slowdowns(told).working is None
+        plan = build_plan(policy, random_connections(random, policy))
+        unsettled += predict_path_slowdowns(plan).working is None
     assert unsettled <= 2

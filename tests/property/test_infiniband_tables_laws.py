@@ -149,10 +149,10 @@ def unserved(there: PortTables, able: Ability) -> set[int]:
 
 def moments(first: PortTables, old: PortTables, new: PortTables, able: Ability) -> list[PortTables]:
     """A port that holds `first`, after each write of the steps from old to new."""
-    found = [first]
+    result = [first]
     for step in plan_steps(old, new, able.queues):
-        found += written(found[-1], step)
-    return found
+        result += written(result[-1], step)
+    return result
 
 
 def before_and_after(
@@ -272,8 +272,8 @@ def test_whatever_a_port_holds_is_read_as_tables_or_as_foreign(
 ) -> None:
     able = find_ability(info(low=len(there.low), high=len(there.high)), levels)
     assert isinstance(able, Ability)
-    found = decode_tables(there, able)
-    assert isinstance(found, Foreign) or len(found.queue_of) == levels
+    result = decode_tables(there, able)
+    assert isinstance(result, Foreign) or len(result.queue_of) == levels
 
 
 def test_a_switch_fresh_from_the_vendor_is_foreign() -> None:

@@ -71,13 +71,13 @@ def terms() -> st.SearchStrategy[tuple[tuple[float, float], ...]]:
 
 @given(terms())
 @settings(max_examples=200, deadline=None)
-def test_a_fit_without_noise_passes_through_every_sample(found: tuple) -> None:  # type: ignore[type-arg]
-    truth = Hinges(terms=found, floor=0.05)
+def test_a_fit_without_noise_passes_through_every_sample(result: tuple) -> None:  # type: ignore[type-arg]
+    truth = Hinges(terms=result, floor=0.05)
     samples = [Sample(share=b, slowdown=float(truth.slowdown(b))) for b in SHARES]
     fitted = fit_convex(samples)
     assert fitted.slowdown(SHARES) == pytest.approx(truth.slowdown(SHARES), rel=1e-9)
     assert fitted.floor == 0.05
-    if found and any(b != 1 for _, b in found):
+    if result and any(b != 1 for _, b in result):
         assert r_squared(fitted, samples) == pytest.approx(1, abs=1e-9)
 
 

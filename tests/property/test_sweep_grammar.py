@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
+from weft.measure.settings.by_test import Streamed
 from weft.measure.settings.options import Windowed, options_of, sweep_points
-from weft.measure.tests.streams import Streamed
 from weft.sweep_grammar import MAX_POINTS, expand_values
 
 OPTIONS = options_of(Windowed)

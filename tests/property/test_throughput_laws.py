@@ -17,7 +17,9 @@ from weft.model.throughput import (
     Refill,
     by_count,
     by_share,
+    fragmented_rate,
     host_throughput,
+    mapped_rate,
     throughput,
 )
 
@@ -165,3 +167,40 @@ def test_a_missing_input_is_named() -> None:
 def test_an_unknown_quantity_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(InputError, match="no quantity 'latency_us'; use base_us, byte_ns"):
         throughput(["latency_us"])
+
+
+# ---- Formulas worked by hand -------------------------------------------------------------------
+
+
+def test_each_stage_takes_what_its_formula_says() -> None:
+    at = {"size_bytes": 1000.0, "depth": 4.0, "qps": 2.0, "threads": 3.0}
+    stages = {
+        # 10 us + 1000 · 0.5 ns + 0.3 us once + 0.05 us for each of the 4 of 2 other threads, over
+        # 4 outstanding and 6 connections
+        ("base_us", "byte_ns", "extra_us", "share_us"): (10, 0.5, 0.3, 0.05, (10.8 + 0.4) / 24),
+        # two of six connections share an engine: four engines
+        ("engine_us", "engines"): (0.8, 4, 0.8 / 4),
+        # (0.4 + 1000 · 0.1 ns) · (1 + 0.25 · 2) + half a turn of 0.1 us, in three threads
+        ("message_us", "copy_ns", "contention", "turn_us"): (0.4, 0.1, 0.25, 0.1, 0.8 / 3),
+        # 1100 bytes at 10 GB/s
+        ("line_GBps", "header_bytes"): (10, 100, 0.11),
+    }
+    for names, (*values, us) in stages.items():
+        form = throughput(names)
+        rows = {name: np.array([value]) for name, value in at.items()}
+        rate = form.evaluate(dict(zip(names, values, strict=True)), rows)
+        assert float(rate[0]) == pytest.approx(1 / us, rel=1e-6), names
+
+
+def test_a_datagram_costs_its_time_its_further_fragments_and_its_bytes() -> None:
+    sizes = {"size_bytes": np.array([100.0, 1472.0, 1473.0, 1472.0 + 1480.0, 3000.0])}
+    values = {"datagram_us": 2.0, "fragment_us": 1.0, "byte_ns": 1.0}
+    expected = [2.1, 3.472, 4.473, 4.0 + 1.952, 7.0]  # of an MTU of 1500: 1, 1, 2, 2, 3 packets
+    rates = fragmented_rate(1500).evaluate(values, sizes)
+    assert (1 / rates).tolist() == pytest.approx(expected)
+
+
+def test_pages_are_mapped_for_datagrams_that_are_not_copied() -> None:
+    values = {"datagram_us": 2.0, "map_us": 3.0, "byte_ns": 1.0}
+    rates = mapped_rate(256).evaluate(values, {"size_bytes": np.array([255.0, 256.0])})
+    assert (1 / rates).tolist() == pytest.approx([2.255, 5.256])

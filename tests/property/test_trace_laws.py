@@ -74,9 +74,9 @@ def estimated(program: list[Block], interval_s: float = 0.02) -> FloatArray:
 
 
 def test_a_program_that_only_computes_is_never_slower() -> None:
-    found = estimate(traced([Block(3, 0)], 0.1))
-    assert found.model.terms == ()
-    assert found.computing_s == pytest.approx(3)
+    result = estimate(traced([Block(3, 0)], 0.1))
+    assert result.model.terms == ()
+    assert result.computing_s == pytest.approx(3)
 
 
 def test_a_program_that_only_sends_takes_one_over_the_share() -> None:
@@ -136,20 +136,20 @@ def test_an_estimate_is_decreasing_convex_one_at_one_and_within_its_bounds(
 ) -> None:
     if not any(block.time(1) for block in program):
         return
-    found = estimate(traced(program, interval_s, cores))
-    grid = np.linspace(found.model.floor, 1, 50)
-    d = found.model.slowdown(grid)
+    result = estimate(traced(program, interval_s, cores))
+    grid = np.linspace(result.model.floor, 1, 50)
+    d = result.model.slowdown(grid)
     assert d[-1] == 1
     assert (np.diff(d) <= 1e-9 * d[0]).all()
     assert (d[1:-1] <= (d[:-2] + d[2:]) / 2 + 1e-9 * d[0]).all()
-    assert (found.least.slowdown(grid) <= d + 1e-3 * d).all()  # close hinges are joined
-    assert (d <= found.most.slowdown(grid) + 1e-3 * d).all()
+    assert (result.least.slowdown(grid) <= d + 1e-3 * d).all()  # close hinges are joined
+    assert (d <= result.most.slowdown(grid) + 1e-3 * d).all()
     whole = sum(block.time(1) for block in program)
-    parts = found.exposed_s + found.overlapped_s + found.computing_s + found.idle_s
+    parts = result.exposed_s + result.overlapped_s + result.computing_s + result.idle_s
     assert parts == pytest.approx(whole, rel=1e-6)
     for b, t in zip(SHARES, truth(program), strict=True):
-        assert found.least.slowdown(b) <= t * (1 + 1e-6)
-        assert t <= found.most.slowdown(b) * (1 + 1e-6)
+        assert result.least.slowdown(b) <= t * (1 + 1e-6)
+        assert t <= result.most.slowdown(b) * (1 + 1e-6)
 
 
 @given(st.lists(blocks, min_size=1, max_size=6))
@@ -165,15 +165,15 @@ def test_programs_that_end_each_overlap_by_waiting_are_told_within_five_percent(
 
 def test_phases_are_named_as_in_the_paper() -> None:
     program = [Block(1, 0), Block(0, 0.5), Block(1, 1)]
-    found = find_phases(traced(program, 0.1))
-    assert [(p.kind, round(p.duration_s, 6)) for p in found] == [
+    result = find_phases(traced(program, 0.1))
+    assert [(p.kind, round(p.duration_s, 6)) for p in result] == [
         ("computation", 1),
         ("communication", 0.5),
         ("overlap", 1),
     ]
-    assert [round(p.start_s, 6) for p in found] == [0, 1, 1.5]
-    assert found[2].link == pytest.approx(1)
-    assert found[2].processor == pytest.approx(1)
+    assert [round(p.start_s, 6) for p in result] == [0, 1, 1.5]
+    assert result[2].link == pytest.approx(1)
+    assert result[2].processor == pytest.approx(1)
 
 
 def test_a_burst_beyond_the_rate_is_carried_into_the_next_interval() -> None:

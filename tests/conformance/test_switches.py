@@ -26,9 +26,9 @@ EXAMPLES = settings(
 
 @cache
 def ability(rig: Rig, port: PortName) -> Ability:
-    found = rig.switches.abilities([port])[port]
-    assert isinstance(found, Ability), found
-    return found
+    result = rig.switches.abilities([port])[port]
+    assert isinstance(result, Ability), result
+    return result
 
 
 @st.composite

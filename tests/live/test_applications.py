@@ -68,9 +68,9 @@ def environment() -> Iterator[dict[str, str]]:
     which = "all" if "WEFT_APPS" in os.environ else "files"
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
-        found = os.environ | {"WEFT_APPLICATIONS": place, "PATH": path}
-        subprocess.run([PLACE / "data", "1", which], env=found, check=True, capture_output=True)
-        yield found
+        result = os.environ | {"WEFT_APPLICATIONS": place, "PATH": path}
+        subprocess.run([PLACE / "data", "1", which], env=result, check=True, capture_output=True)
+        yield result
 
 
 def need(name: str) -> None:
@@ -111,11 +111,11 @@ def test_an_application_is_as_sensitive_as_its_kind(
 ) -> None:
     need(name)
     before = roots(bed.all_ends())
-    found, _ = profiled(name, tmp_path, environment)
+    result, _ = profiled(name, tmp_path, environment)
     assert roots(bed.all_ends()) == before
     least, most = EXPECTED[name]
-    whole = found.profile.baseline
-    slow = [run.completion / whole for run in found.profile.runs if run.share == 0.25]
+    whole = result.profile.baseline
+    slow = [run.completion / whole for run in result.profile.runs if run.share == 0.25]
     assert least < min(slow) < most
 
 
@@ -155,11 +155,11 @@ def test_rsync_ends_if_its_daemon_does(bed: Testbed, environment: dict[str, str]
             process = bed.spawn(
                 "h1", [str(PLACE / "rsync"), "files-1-1"], env=environment, stderr=subprocess.PIPE
             )
-            _, told = process.communicate(timeout=LIMIT_S)
+            _, message = process.communicate(timeout=LIMIT_S)
         finally:
             other.kill()
     assert process.returncode == 1
-    assert b"bind" in told
+    assert b"bind" in message
 
 
 @pytest.fixture
@@ -199,10 +199,10 @@ def test_a_spark_job_waits_for_the_network(
             [*run, *commands()[SPARK]], cwd=PROJECT, env=environment, check=False, timeout=LIMIT_S
         )
         assert done.returncode == 0, warming
-    found, _ = profiled(SPARK, tmp_path, environment, "10,100")
+    result, _ = profiled(SPARK, tmp_path, environment, "10,100")
     assert roots(bed.all_ends()) == before
-    slow = max(run.completion for run in found.profile.runs if run.share == 0.1)
-    assert slow / found.profile.baseline > 1.8
+    slow = max(run.completion for run in result.profile.runs if run.share == 0.1)
+    assert slow / result.profile.baseline > 1.8
 
 
 def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
@@ -210,7 +210,7 @@ def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
 ) -> None:
     need("rsync")
     before = roots(bed.all_ends())
-    for end, told in ((signal.SIGINT, "first run"), (signal.SIGKILL, "of 4")):
+    for end, message in ((signal.SIGINT, "first run"), (signal.SIGKILL, "of 4")):
         process = subprocess.Popen(
             argv("rsync", tmp_path, "10,25,50,100"),
             cwd=PROJECT,
@@ -221,7 +221,7 @@ def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
         )
         assert process.stderr is not None
         lines = [process.stderr.readline()]
-        while told not in lines[-1]:
+        while message not in lines[-1]:
             assert process.poll() is None, "".join([*lines, *process.stderr])
             lines.append(process.stderr.readline())
         time.sleep(0.5)  # into the next run
@@ -229,6 +229,6 @@ def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
         process.send_signal(end)
         process.communicate(timeout=LIMIT_S)
         wait_restored(bed.all_ends(), before)
-    found, said = profiled("rsync", tmp_path, environment, "10,25,50,100")
+    result, said = profiled("rsync", tmp_path, environment, "10,25,50,100")
     assert said.startswith("resumes after ")
-    assert len({run.share for run in found.profile.runs}) == 4
+    assert len({run.share for run in result.profile.runs}) == 4

@@ -64,9 +64,10 @@ def test_a_capped_link_passes_its_rate(bed: Testbed) -> None:
             assert set(links.rates_bps().values()) == {wanted}
 
             def look(wanted: float = wanted) -> tuple[float, float]:
-                found = rate_bps(bed, "b", 1.0)
-                return found, found / wanted
+                result = rate_bps(bed, "b", 1.0)
+                return result, result / wanted
 
+            time.sleep(0.5)  # a cap begins with a full bucket: 0.13 s at 2 Mb/s
             assert when_full(look) == pytest.approx(wanted, rel=0.05)
 
 
@@ -142,8 +143,8 @@ def test_what_could_not_be_restored_is_refused_before_anything_changes(
 ) -> None:
     tc(spare[1], "add", "root", "handle", "1:", "htb", "default", "1")
     before = roots(spare)
-    told = "v1: has htb 1:, which weft could not restore; `tc qdisc del dev v1 root`"
-    with pytest.raises(InputError, match=told), cap_links(spare, rate_bps=10**6):
+    message = "v1: has htb 1:, which weft could not restore; `tc qdisc del dev v1 root`"
+    with pytest.raises(InputError, match=message), cap_links(spare, rate_bps=10**6):
         pass
     tc(spare[1], "del", "root")
     tc(
@@ -173,8 +174,8 @@ def test_the_interface_of_the_default_route_is_capped_only_when_allowed(
     inside = spare[0].namespace
     for words in ("addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.2"):
         namespaces.run_command(["ip", "-n", str(inside), *words.split()])
-    told = "v0: carries the default route"
-    with pytest.raises(InputError, match=told), cap_links(spare[:1], rate_bps=10**6):
+    message = "v0: carries the default route"
+    with pytest.raises(InputError, match=message), cap_links(spare[:1], rate_bps=10**6):
         pass
     with cap_links(spare[:1], rate_bps=10**6, allow_default_route=True) as links:
         assert links.rates_bps() == {spare[0]: 10**6}
@@ -192,8 +193,8 @@ def test_a_port_of_the_bridge_with_the_default_route_is_refused_too(spare: list[
         namespaces.run_command(["ip", "-n", inside, *words.split()])
     try:
         for end in spare:  # v1 is where v0 leads to
-            told = f"{end.interface}: carries the default route"
-            with pytest.raises(InputError, match=told), cap_links([end], rate_bps=10**6):
+            message = f"{end.interface}: carries the default route"
+            with pytest.raises(InputError, match=message), cap_links([end], rate_bps=10**6):
                 pass
         with Rtnetlink(inside) as link:
             assert (
@@ -209,15 +210,15 @@ def test_a_cap_that_someone_else_changes_is_told(spare: list[LinkEnd]) -> None:
     with cap_links(spare, rate_bps=10**6) as links:
         links.check(rate_bps=10**6)
         tc(spare[1], "change", "root", "tbf", "rate", "2mbit", "burst", "32k", "limit", "99k")
-        told = "v1: was given 1 Mb/s and has 2 Mb/s: someone else changed it"
-        with pytest.raises(InputError, match=told):
+        message = "v1: was given 1 Mb/s and has 2 Mb/s: someone else changed it"
+        with pytest.raises(InputError, match=message):
             links.check(rate_bps=10**6)
 
 
 def test_an_end_is_changed_by_one_process_at_a_time(spare: list[LinkEnd]) -> None:
     with cap_links(spare[:1], rate_bps=10**6):
-        told = f"v0: is being changed by process {os.getpid()}"
-        with pytest.raises(InputError, match=told), change_ends(spare):
+        message = f"v0: is being changed by process {os.getpid()}"
+        with pytest.raises(InputError, match=message), change_ends(spare):
             pass
     with change_ends(spare):
         pass
@@ -272,15 +273,15 @@ def test_a_profiler_killed_at_any_moment_leaves_the_links_as_they_were(bed: Test
 
 
 def _watchdogs(parent: int) -> list[int]:
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
         if b"weft.host.net.watchdog" in words and str(parent).encode() in words:
-            found.append(int(path.parent.name))
-    return found
+            result.append(int(path.parent.name))
+    return result
 
 
 def test_when_the_watchdog_is_killed_as_well_the_next_one_restores(bed: Testbed) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from dask_cluster import DaskCluster, dask_cluster
 from needs import NO_DASK, need_time
 
 from weft.records import read_records
 
-distributed = pytest.importorskip("distributed", reason=NO_DASK)
+pytest.importorskip("distributed", reason=NO_DASK)
 
 HOSTS = {"alpha": "127.0.0.11", "beta": "127.0.0.12"}
 WAIT_S = 60
@@ -42,50 +40,15 @@ wait = "block"
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """A scheduler's address and its workers' processes."""
-
-    address: str
-    workers: dict[str, subprocess.Popen[bytes]]
-
-
-def _dask(*arguments: str) -> subprocess.Popen[bytes]:
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen([sys.executable, "-m", "dask", *arguments], stdout=quiet, stderr=quiet)
-
-
-def _ended(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait(10)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
     need_time()
-    port = _free_port()
-    folder = tmp_path_factory.mktemp("dask")
-    address = f"tcp://127.0.0.1:{port}"
-    with ExitStack() as stack:
-        scheduler = _dask("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
-        stack.callback(_ended, scheduler)
-        workers = {}
-        for name, ip in HOSTS.items():
-            own = ["--name", name, "--host", ip, "--local-directory", str(folder)]
-            one = ["--nthreads", "1", "--no-nanny", "--no-dashboard"]
-            workers[name] = _dask("worker", address, *own, *one)
-            stack.callback(_ended, workers[name])
-        with distributed.Client(address, timeout=WAIT_S, set_as_default=False) as client:
-            client.wait_for_workers(len(HOSTS), timeout=WAIT_S)
-        yield Cluster(address, workers)
+    workers = {name: ["--host", ip] for name, ip in HOSTS.items()}
+    with dask_cluster(tmp_path_factory.mktemp("dask"), workers) as made:
+        yield made
 
 
-def _measure(folder: Path, cluster: Cluster, repetitions: int, plan: str = PLAN) -> list[str]:
+def _measure(folder: Path, cluster: DaskCluster, repetitions: int, plan: str = PLAN) -> list[str]:
     path = folder / "plan.toml"
     path.write_text(plan.replace("REPETITIONS", str(repetitions)))
     output = str(folder / "out.jsonl")
@@ -102,7 +65,9 @@ def _wait_for_records(output: Path, number: int) -> None:
     raise AssertionError(f"no {number} records within {WAIT_S} s")
 
 
-def test_hosts_are_workers_by_name_at_their_own_addresses(tmp_path: Path, cluster: Cluster) -> None:
+def test_hosts_are_workers_by_name_at_their_own_addresses(
+    tmp_path: Path, cluster: DaskCluster
+) -> None:
     done = subprocess.run(
         _measure(tmp_path, cluster, 2), capture_output=True, text=True, timeout=WAIT_S, check=False
     )
@@ -114,7 +79,7 @@ def test_hosts_are_workers_by_name_at_their_own_addresses(tmp_path: Path, cluste
 
 
 def test_a_host_without_a_worker_is_refused_with_those_there_are(
-    tmp_path: Path, cluster: Cluster
+    tmp_path: Path, cluster: DaskCluster
 ) -> None:
     plan = PLAN + '\n[[host]]\nname = "gamma"\n'
     command = _measure(tmp_path, cluster, 1, plan)
@@ -127,7 +92,7 @@ def test_a_host_without_a_worker_is_refused_with_those_there_are(
 
 
 def test_ctrl_c_keeps_the_records_and_leaves_the_workers_free(
-    tmp_path: Path, cluster: Cluster
+    tmp_path: Path, cluster: DaskCluster
 ) -> None:
     with subprocess.Popen(
         _measure(tmp_path, cluster, 100),
@@ -138,7 +103,7 @@ def test_ctrl_c_keeps_the_records_and_leaves_the_workers_free(
         _wait_for_records(tmp_path / "out.jsonl", 1)
         os.kill(process.pid, signal.SIGINT)
         _, told = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1, told
+    assert process.returncode == 130, told
     assert "interrupted with" in told
     (tmp_path / "out.jsonl").unlink()
     again = subprocess.run(
@@ -149,7 +114,7 @@ def test_ctrl_c_keeps_the_records_and_leaves_the_workers_free(
 
 # Last: the cluster is not whole afterwards.
 def test_a_lost_worker_is_named_within_seconds_and_records_are_kept(
-    tmp_path: Path, cluster: Cluster
+    tmp_path: Path, cluster: DaskCluster
 ) -> None:
     with subprocess.Popen(
         _measure(tmp_path, cluster, 100),

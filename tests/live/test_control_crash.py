@@ -35,7 +35,7 @@ from needs import need_time  # noqa: E402
 from weft.control.policy.plan import application_name  # noqa: E402
 from weft.control.runtime.restore import TableWatch, restore_state  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
-from weft.control.state.events import ApplicationRow, ConnectionRow, FabricChanged  # noqa: E402
+from weft.control.state.events import ApplicationRow, Connection, FabricChanged  # noqa: E402
 from weft.control.state.policy_settings import Settings, cluster_levels  # noqa: E402
 from weft.control.state.step import run_batch  # noqa: E402
 from weft.control.store import sqlite_store  # noqa: E402
@@ -180,7 +180,7 @@ class Kept:
     """What a store has: registrations, and connections by their ids."""
 
     applications: set[str]
-    connections: dict[str, ConnectionRow]
+    connections: dict[str, Connection]
 
 
 def kept(folder: Path) -> Kept:
@@ -192,7 +192,7 @@ def kept(folder: Path) -> Kept:
             applications = {id_ for (id_,) in db.execute("SELECT id FROM applications")}
             rows = db.execute("SELECT id, application, source, destination FROM connections")
             connections = {
-                id_: ConnectionRow(
+                id_: Connection(
                     id=id_, application=application, source=source, destination=destination
                 )
                 for id_, application, source, destination in rows
@@ -332,7 +332,7 @@ def test_a_killed_client_s_share_returns_when_its_lease_ends(control: ControlPro
     assert 0.5 * ttl_s <= statistics.median(late) <= ttl_s + 1.0
 
 
-def test_a_client_stopped_past_its_lease_is_told_to_register_again(control: ControlProcess) -> None:
+def test_a_client_stopped_past_its_lease_has_to_register_again(control: ControlProcess) -> None:
     with Client(control.address) as client:
         stopped = ClientProcess(control.address, 1.0)
         try:

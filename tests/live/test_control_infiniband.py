@@ -167,7 +167,7 @@ def repaired_s(made: Subnet, fabric: Fabric, port: PortName, wanted: Held, set_s
     return time.monotonic() - set_s
 
 
-def test_weights_changed_by_hand_are_found_and_repaired(
+def test_weights_changed_by_hand_are_noticed_and_repaired(
     made: Subnet, control: FabricControl, client: Client
 ) -> None:
     with connected(control, PAIRS), closing(RemoteDriver(made)) as by_hand:
@@ -186,7 +186,7 @@ def test_weights_changed_by_hand_are_found_and_repaired(
     assert max(took) < CHECK_S + 10.0
 
 
-def test_a_map_changed_by_hand_is_found_within_a_round_of_reads(
+def test_a_map_changed_by_hand_is_noticed_within_a_round_of_reads(
     made: Subnet, control: FabricControl, client: Client
 ) -> None:
     with connected(control, PAIRS), closing(RemoteDriver(made)) as by_hand:

@@ -13,7 +13,6 @@ import random
 import re
 import socket
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +33,10 @@ from weft.control.runtime.config import read_config  # noqa: E402
 from weft.control.service import methods  # noqa: E402
 from weft.control.service import read_requests as read  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
-from weft.control.service.json_socket import read_frame  # noqa: E402
+from weft.control.service.local_socket import read_frame  # noqa: E402
 from weft.control.service.refusals import Refused  # noqa: E402
 from weft.control.service.replies import explain_application, explain_port  # noqa: E402
-from weft.control.state.events import Connect, FabricChanged, Refusal, Register  # noqa: E402
+from weft.control.state.events import Asker, Connect, FabricChanged, Refusal, Register  # noqa: E402
 from weft.control.state.request_key import Key  # noqa: E402
 from weft.errors import InputError  # noqa: E402
 from weft.fabric import read_toml  # noqa: E402
@@ -93,15 +92,13 @@ def requests(rng: random.Random) -> dict[str, Any]:
     }
 
 
-READERS: dict[str, Callable[[Any], Any]] = {
-    "Register": lambda m: read.read_register(m, 10.0, 0.0),
-    "Deregister": read.read_deregister,
-    "Connect": lambda m: read.read_connect(m, 0.0),
-    "Disconnect": read.read_disconnect,
-    "Renew": lambda m: read.read_renew(m, 0.0),
-    "Apply": lambda m: (read.read_wait_s(m), read.read_apply(m, 0.0))[1],
-    "Rollback": read.read_rollback,
-}
+def read_change(message: Any) -> Any:
+    if hasattr(message, "wait_s"):
+        read.read_wait_s(message)
+    return read.read_change(message, 0.0, Asker(name="root", is_operator=True), 10.0)
+
+
+CHANGES = {"Register", "Deregister", "Connect", "Disconnect", "Renew", "Apply", "Rollback"}
 
 
 @pytest.fixture
@@ -149,11 +146,11 @@ def test_bent_requests_are_refused_and_what_is_refused_changes_nothing(rig: Rig)
 def outcome(rig: Rig, name: str, message: Any) -> str:
     before = rig.engine.state
     try:
-        if name not in READERS:
+        if name not in CHANGES:
             ask(rig, name, message)
             assert rig.engine.state is before
             return "answered"
-        event = READERS[name](message)
+        event = read_change(message)
     except (Refused, InputError) as error:
         check_told(error)
         assert rig.engine.state is before
@@ -231,7 +228,7 @@ def config_error(path: Path) -> InputError:
         ("[hosts]", "[lost]", "lost"),
     ],
 )
-def test_an_error_in_the_policy_is_told_by_its_place(
+def test_an_error_in_the_policy_names_its_place(
     tmp_path: Path, old: str, new: str, place: str
 ) -> None:
     made = ControlProcess(tmp_path, more=POLICY)

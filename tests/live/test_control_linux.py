@@ -123,6 +123,7 @@ def senders(bed: Testbed, control: FabricControl, hosts: dict[str, str]) -> Iter
 
 def weights_of(client: Client, port: PortName, levels: Sequence[int]) -> list[float]:
     """Each level's part of the weights of these, at a port that is programmed."""
+    client.settled(FIRST_S)
     own: Any = listed(client)[port]
     assert own.state == "programmed"
     weights = [own.weights[own.queue_of[level]] for level in levels]

@@ -74,7 +74,7 @@ def test_the_paper_s_four_calls_program_ports_and_give_them_back(
     assert client.settled().applications == 0
 
 
-def test_an_unknown_application_is_not_found_and_told_what_to_do(client: Client) -> None:
+def test_an_unknown_application_is_refused_with_the_remedy(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         client.register("stranger")
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND
@@ -191,23 +191,23 @@ def test_commands_show_and_explain(control: ControlProcess, client: Client) -> N
     id_ = client.register("calm").id
     client.connect(id_, "h0", "h2")
     client.settled()
-    status, told = weft(control, "status")
-    assert status == 0, told
-    assert "1 application, 1 connection" in told
+    status, shown = weft(control, "status")
+    assert status == 0, shown
+    assert "1 application, 1 connection" in shown
     assert id_ in weft(control, "apps")[1]
     assert "programmed" in weft(control, "ports")[1]
-    status, told = weft(control, "explain", "h0:1")
-    assert status == 0, told
-    assert "1 application, 255 units" in told
-    assert "One per cent" in weft(control, "explain", "calm")[1]
+    status, shown = weft(control, "explain", "h0:1")
+    assert status == 0, shown
+    assert "1 application, 255 units" in shown
+    assert "times its time with the whole link" in weft(control, "explain", "calm")[1]
     found = json.loads(weft(control, "explain", id_, "--json")[1])
     assert found["ports"][0]["applications"][0]["id"] == id_
-    status, told = weft(control, "plan", "--app", "keen", "h1:h2")
-    assert status == 0, told
-    assert "mean slowdown" in told
-    status, told = weft(control, "apply", "--app", "keen", "h1:h2", "--remove", id_)
-    assert status == 0, told
-    assert "applied keen#" in told
+    status, shown = weft(control, "plan", "--app", "keen", "h1:h2")
+    assert status == 0, shown
+    assert "mean slowdown" in shown
+    status, shown = weft(control, "apply", "--app", "keen", "h1:h2", "--remove", id_)
+    assert status == 0, shown
+    assert "applied keen#" in shown
     assert "rollback" in weft(control, "rollback", "--help")[1]
     assert "apply" in weft(control, "rollback")[1]
 
@@ -224,10 +224,10 @@ def test_mistakes_of_commands_are_one_line(control: ControlProcess) -> None:
         (("apply", "--wait", "long"), "is not a time"),
         (("status", "--controller", "nowhere"), "is no address"),
     ):
-        status, told = weft(control, *words)
-        assert status == 2, told
-        assert told.count("\n") == 1
-        assert problem in told
+        status, shown = weft(control, *words)
+        assert status == 2, shown
+        assert shown.count("\n") == 1
+        assert problem in shown
     done = subprocess.run(
         [sys.executable, "-m", "weft.cli", "control", "status", "--controller", "127.0.0.1:1"],
         capture_output=True,
@@ -241,7 +241,7 @@ def test_mistakes_of_commands_are_one_line(control: ControlProcess) -> None:
 # ---- Limits -----------------------------------------------------------------------------------
 
 
-def test_what_was_applied_is_told_however_long_it_is_asked_to_wait(tmp_path: Path) -> None:
+def test_what_was_applied_is_answered_however_long_it_is_asked_to_wait(tmp_path: Path) -> None:
     """A port that cannot be written keeps `apply` waiting up to the end of the longest call."""
     more = "[limits]\nlongest_call_s = 6.0"
     made = ControlProcess(tmp_path, more=more)
@@ -267,17 +267,17 @@ def wait_until_discovered(client: Client) -> None:
     slowly(lambda: not client.status().problems, "the fabric is known", 20.0)
 
 
-def test_a_question_before_the_fabric_is_known_is_told_as_such(tmp_path: Path) -> None:
+def test_a_question_before_the_fabric_is_known_is_refused_as_such(tmp_path: Path) -> None:
     made = ControlProcess(tmp_path)
     text = made.file.read_text()
     a_testbed = 'driver = "linux"\ntestbed = "not-there"\n'
     made.file.write_text(text[: text.index("driver =")] + a_testbed)
     made.start()
     try:
-        status, told = weft(made, "explain", "h0:1")
-        assert (status, "no fabric is known yet" in told) == (2, True), told
-        status, told = weft(made, "status")
-        assert (status, "cannot be reached" in told) == (1, True), told
+        status, shown = weft(made, "explain", "h0:1")
+        assert (status, "no fabric is known yet" in shown) == (2, True), shown
+        status, shown = weft(made, "status")
+        assert (status, "cannot be reached" in shown) == (1, True), shown
     finally:
         made.kill()
 

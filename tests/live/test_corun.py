@@ -244,7 +244,7 @@ def test_interrupted_it_keeps_what_was_measured_and_goes_on_later(bench: Bench) 
     process = started(bench, "-o", str(file))
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert "interrupted" in told
     assert roots(bench.bed.all_ends()) == bench.before
     assert groups() == []

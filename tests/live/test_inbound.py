@@ -82,8 +82,8 @@ def test_what_comes_in_is_capped_though_the_sender_is_not(bed: Testbed) -> None:
             assert links.rates_bps() == {end: rate}
 
             def look(rate: float = rate) -> tuple[float, float]:
-                found = delivered_bps(end, 1.5)
-                return found, found / rate
+                result = delivered_bps(end, 1.5)
+                return result, result / rate
 
             assert when_full(look) == pytest.approx(rate, rel=0.05)
 
@@ -102,8 +102,8 @@ def test_rules_of_others_for_what_comes_in_are_refused_and_stay(bed: Testbed) ->
     inside = bed.namespaces["a"]
     namespaces.run_command(["tc", "-n", inside, "qdisc", "add", "dev", INTERFACE, "clsact"])
     before = looks(bed, "a")
-    told = "eth0, receiving: has rules for what it receives, which weft could not restore"
-    with pytest.raises(InputError, match=told), cap_links([received(bed, "a")], rate_bps=1e6):
+    message = "eth0, receiving: has rules for what it receives, which weft could not restore"
+    with pytest.raises(InputError, match=message), cap_links([received(bed, "a")], rate_bps=1e6):
         pass
     assert looks(bed, "a") == before
     namespaces.run_command(["tc", "-n", inside, "qdisc", "del", "dev", INTERFACE, "clsact"])
@@ -137,13 +137,13 @@ def test_killed_at_any_moment_nothing_of_it_is_left(bed: Testbed) -> None:
 
 
 def watchdogs(parent: int) -> list[int]:
-    found = []
+    result = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
             if b"weft.host.net.watchdog" in words and str(parent).encode() in words:
-                found.append(int(path.parent.name))
-    return found
+                result.append(int(path.parent.name))
+    return result
 
 
 def abandon(process: subprocess.Popen[bytes]) -> None:
@@ -188,8 +188,8 @@ def test_a_namespace_without_a_name_is_found_by_a_process_inside() -> None:
 def test_an_end_in_use_is_known_whatever_its_namespace_is_called(bed: Testbed) -> None:
     process = start_capping(bed)
     wait_until(process, b"capped")
-    told = f"is being changed by process {process.pid}"
-    with pytest.raises(InputError, match=told), change_ends([received(bed, "a")]):
+    message = f"is being changed by process {process.pid}"
+    with pytest.raises(InputError, match=message), change_ends([received(bed, "a")]):
         pass
     # Its like on another host is another end.
     with change_ends([received(bed, "b")]):

@@ -53,9 +53,9 @@ def weighted(heaviest: int) -> Tables:
 
 
 def lid(fabric: Fabric, name: str) -> int:
-    found = fabric.nodes[fabric.index(name)].lid
-    assert found is not None
-    return found
+    result = fabric.nodes[fabric.index(name)].lid
+    assert result is not None
+    return result
 
 
 def discovered(driver: RemoteDriver) -> Fabric | None:
@@ -128,12 +128,12 @@ def test_smpquery_sees_the_tables_at_the_ports_written_and_nowhere_else(
     before = {port: vl_arbitration(made, lid(fabric, port.node), port.port) for port in ports}
     assert driver.write(wanted) == wanted
     for port in ports:
-        found = vl_arbitration(made, lid(fabric, port.node), port.port)
+        result = vl_arbitration(made, lid(fabric, port.node), port.port)
         if port in wanted:
-            assert served(found["Low"]) == dict(enumerate(wanted[port].weights))
-            assert served(found["High"]) == {}
+            assert served(result["Low"]) == dict(enumerate(wanted[port].weights))
+            assert served(result["High"]) == {}
         else:
-            assert found == before[port]
+            assert result == before[port]
     for port in wanted:
         for vls in service_levels(made, lid(fabric, port.node), port.port).values():
             assert vls[:8] == list(range(8))
@@ -200,7 +200,7 @@ def test_what_opensm_writes_with_quality_of_service_on_is_drift_and_is_repaired(
     assert driver.write(wanted) == wanted
     made.stop_manager()
     made.start_manager(qos=True)
-    until(lambda: all(found != wanted[port] for port, found in driver.read(wanted).items()))
+    until(lambda: all(result != wanted[port] for port, result in driver.read(wanted).items()))
     made.stop_manager()
     made.start_manager()
     started = time.monotonic()
@@ -308,12 +308,12 @@ def test_with_packets_lost_a_port_has_the_new_tables_or_the_old_ones(
             with losing(unmanaged, "leaf1", percent):
                 written = driver.write(dict.fromkeys(ports, wanted))
             after = driver.read(ports)
-            for port, told in written.items():
-                failed += isinstance(told, Failed)
-                if isinstance(told, Failed) and "could not be restored" in told.problem:
+            for port, outcome in written.items():
+                failed += isinstance(outcome, Failed)
+                if isinstance(outcome, Failed) and "could not be restored" in outcome.problem:
                     lost += 1
-                elif after[port] != (before[port] if isinstance(told, Failed) else wanted):
-                    wrong.append((port, told, after[port]))
+                elif after[port] != (before[port] if isinstance(outcome, Failed) else wanted):
+                    wrong.append((port, outcome, after[port]))
             assert driver.write(dict.fromkeys(ports, wanted)) == dict.fromkeys(ports, wanted)
     print(f"{percent} % lost: {TURNS * 5} writes, {failed} failed, {lost} were not put back")
     assert not wrong
@@ -324,11 +324,11 @@ def test_a_fabric_that_loses_packets_is_found_whole_or_not_at_all(
     unmanaged: Subnet, driver: RemoteDriver
 ) -> None:
     whole = driver.discover()
-    found: list[Fabric | None] = []
+    result: list[Fabric | None] = []
     with losing(unmanaged, "leaf1", 15):
-        found += [discovered(driver) for _ in range(30)]
-    assert whole in found
-    assert not [fabric for fabric in found if fabric not in (None, whole)]
+        result += [discovered(driver) for _ in range(30)]
+    assert whole in result
+    assert not [fabric for fabric in result if fabric not in (None, whole)]
 
 
 # ---- Several LIDs to a host ---------------------------------------------------------------------
@@ -336,13 +336,13 @@ def test_a_fabric_that_loses_packets_is_found_whole_or_not_at_all(
 
 def dumped_ports(made: Subnet) -> dict[tuple[str, int], int]:
     """Output port of each switch and LID, by `dump_fts`."""
-    found: dict[tuple[str, int], int] = {}
+    result: dict[tuple[str, int], int] = {}
     for section in made.run("dump_fts").split("Unicast lids")[1:]:
         heading = re.search(r"guid 0x[0-9a-f]+ \((.*)\):", section)
         assert heading is not None, section
         for number, port in re.findall(r"^0x([0-9a-f]{4}) (\d{3}) ", section, re.MULTILINE):
-            found[heading[1], int(number, 16)] = int(port)
-    return found
+            result[heading[1], int(number, 16)] = int(port)
+    return result
 
 
 def test_all_paths_to_a_host_with_several_lids_are_discovered(tmp_path: Path) -> None:
@@ -402,8 +402,8 @@ def test_the_papers_fabric_is_discovered_programmed_and_reconciled(large: Subnet
     cold, warm = ({port: weighted((n + m) % 8) for n, port in enumerate(ports)} for m in (0, 3))
     written, programmed_cold = timed(lambda: remote.write(cold))
     assert written == cold
-    found, reconciled = timed(lambda: remote.read(ports))
-    assert found == cold
+    result, reconciled = timed(lambda: remote.read(ports))
+    assert result == cold
     check_by_smpquery(large, fabric, cold)
     written, programmed_warm = timed(lambda: remote.write(warm))
     assert written == warm
@@ -424,7 +424,7 @@ def test_a_driver_that_starts_on_the_papers_fabric_reads_what_is_there_before_it
     ports = switch_ports(fabric)
     before, read = timed(lambda: remote.read(ports))
     assert set(before) == set(ports)
-    assert not [found for found in before.values() if isinstance(found, Failed)]
+    assert not [result for result in before.values() if isinstance(result, Failed)]
     wanted = {port: weighted((n + 5) % 8) for n, port in enumerate(ports)}
     written, programmed = timed(lambda: remote.write(wanted))
     assert written == wanted
@@ -450,10 +450,10 @@ def test_a_map_changed_at_one_input_of_the_papers_fabric_is_found_and_repaired(
     set_map = mad.Smp(lid(fabric, odd.node), mad.SL_TO_VL, modifier, block)
     assert remote.call("wire", "ask", [set_map])[0][:8] == block[:8]
     reads = 1
-    while (found := remote.read(ports)) == wanted:
+    while (result := remote.read(ports)) == wanted:
         reads += 1
         assert reads <= last_input + 1, "every map has had its turn"
-    assert [port for port in ports if found[port] != wanted[port]] == [odd]
+    assert [port for port in ports if result[port] != wanted[port]] == [odd]
     assert remote.write({odd: wanted[odd]}) == {odd: wanted[odd]}
     maps = service_levels(large, lid(fabric, odd.node), odd.port)
     assert {tuple(vls[:8]) for vls in maps.values()} == {tuple(range(8))}

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -27,22 +26,15 @@ def recipe() -> tuple[str, list[str]]:
     return commands, shown.splitlines()
 
 
-def unused_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-
 def test_the_recipe_programs_a_subnet_and_ends_what_it_started(tmp_path: Path) -> None:
     need_ibsim()
     need_grpc()
     commands, shown = recipe()
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    address = unused_address()  # the usual one may be somebody's
-    script = commands.replace("store =", f'listen = "{address}"\\nstore =')
-    assert script != commands
+    address = f"unix:{tmp_path}/control.sock"  # the usual one may be somebody's
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with subprocess.Popen(
-        ["bash", "-eu", "-c", script],
+        ["bash", "-eu", "-c", commands],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

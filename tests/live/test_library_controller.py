@@ -113,7 +113,7 @@ def test_a_program_in_c_is_counted_and_given_back(
     assert not caller.warnings
 
 
-def test_a_program_in_c_without_a_model_is_told_so_once(
+def test_a_program_in_c_without_a_model_is_warned_once(
     control: ControlProcess, program: Path
 ) -> None:
     with Caller(program, control.folder / "control.sock") as caller:

@@ -114,10 +114,10 @@ def test_drift_is_seen_and_repaired(bed: Testbed, switches: LinuxSwitches) -> No
         sent(bed, "a1", 20)
         passed = root_now(end).count.bytes
         tc(end, *words[:2], "dev", end.interface, *words[2:])
-        found = switches.read([port])[port]
-        assert isinstance(found, Tables | Foreign)
-        assert found != wanted
-        print(" ".join(words[:2]), "is read as", found)
+        result = switches.read([port])[port]
+        assert isinstance(result, Tables | Foreign)
+        assert result != wanted
+        print(" ".join(words[:2]), "is read as", result)
         assert switches.write({port: wanted}) == {port: wanted}
         assert switches.read([port]) == {port: wanted}
         is_same = root_now(end).count.bytes >= passed >= 20 * 1200
@@ -243,9 +243,9 @@ def test_a_port_that_is_told_what_it_does_already_is_not_taken_over(
     had = roots([spare])
     port, driver = port_to(bed, "a8"), open_testbed(bed, tmp_path, adapters=False)
     try:
-        found = driver.read([port])
-        assert isinstance(found[port], Tables)
-        assert driver.write(found) == found
+        result = driver.read([port])
+        assert isinstance(result[port], Tables)
+        assert driver.write(result) == result
         assert driver.release() == {"switch": []}
     finally:
         driver.close()
@@ -260,9 +260,9 @@ def test_a_root_that_the_kernel_does_not_exchange_is_left_as_it_was(
     had = namespaces.run_command(shown)
     port, driver = port_to(bed, "a8"), open_testbed(bed, tmp_path, adapters=False)
     try:
-        told = driver.write({port: weighted(50, 50)})[port]
-        assert isinstance(told, Failed)
-        assert "could not be taken over, and has its old root" in told.problem
+        message = driver.write({port: weighted(50, 50)})[port]
+        assert isinstance(message, Failed)
+        assert "could not be taken over, and has its old root" in message.problem
         assert namespaces.run_command(shown) == had
     finally:
         driver.close()
@@ -298,9 +298,9 @@ def test_a_discipline_of_someone_else_is_told_and_left_alone(
                 "200mbit",
             )
             assert driver.read([port]) == {port: Foreign(f"htb {handle}")}
-            told = driver.write({port: weighted(50, 50)})[port]
-            assert isinstance(told, Failed)
-            assert f"has htb {handle}, which weft could not restore" in told.problem
+            message = driver.write({port: weighted(50, 50)})[port]
+            assert isinstance(message, Failed)
+            assert f"has htb {handle}, which weft could not restore" in message.problem
             assert driver.release() == {"switch": []}
             left = (f"switch port8 has htb {handle}, not weft's",) if takes_over else ()
             assert driver.notes == left
@@ -317,12 +317,12 @@ def test_an_interface_with_the_default_route_is_refused(
     route = ["default", "dev", end.interface]
     namespaces.run_command(["ip", "-n", str(end.namespace), "route", "add", *route])
     try:
-        for told in (
+        for message in (
             switches.abilities([port])[port],
             switches.write({port: weighted(50, 50)})[port],
         ):
-            assert isinstance(told, Failed)
-            assert "carries the default route" in told.problem
+            assert isinstance(message, Failed)
+            assert "carries the default route" in message.problem
     finally:
         namespaces.run_command(["ip", "-n", str(end.namespace), "route", "del", *route])
 
@@ -351,6 +351,6 @@ def test_ports_are_given_back_with_and_without_their_agent(
 def test_a_capped_port_is_not_taken_over(bed: Testbed, switches: LinuxSwitches) -> None:
     port, end = port_to(bed, "a6"), bed.ends("a6")[1]
     with cap_links([end], percent=50):
-        told = switches.write({port: Tables(queue_of=(0,) * 16, weights=(500,) * 16)})[port]
-        assert isinstance(told, Failed)
-        assert "is being changed by process" in told.problem
+        message = switches.write({port: Tables(queue_of=(0,) * 16, weights=(500,) * 16)})[port]
+        assert isinstance(message, Failed)
+        assert "is being changed by process" in message.problem

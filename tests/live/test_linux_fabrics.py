@@ -20,7 +20,7 @@ from weft.host.testbed.build import testbed
 from weft.host.testbed.wiring import SHAPES, Wiring
 from weft.switches import Failed, PortName, Tables
 from weft.switches.linux import open_persistent_testbed, open_testbed
-from weft.switches.linux.driver import FOLDERS, Timeouts
+from weft.switches.linux.driver import Timeouts
 
 TWO_HOPS = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=RATE_BPS, switches="two-hops")
 
@@ -49,8 +49,8 @@ def test_a_testbed_is_discovered_with_the_routes_that_its_bridges_have(
             namespaces.run_command([*forget, "02:77:65:66:00:01", "dev", at, "master"])
             assert driver.discover() == fabric
             (note,) = driver.notes
-            told = "routes to h1 are those of the testbed's wiring"
-            assert note == f"{bed.layout.switches[0]}: {told}"
+            message = "routes to h1 are those of the testbed's wiring"
+            assert note == f"{bed.layout.switches[0]}: {message}"
         finally:
             driver.close()
 
@@ -85,15 +85,15 @@ def test_agents_that_hang_fail_their_ports_alone_and_hold_up_nobody_twice(tmp_pa
             pids = [agent_pid(bed, port.node) for port in stopped]
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
-            for told, least_s, most_s in (
+            for message, least_s, most_s in (
                 ("does not answer: not in 3 s", answer_s, 5 * answer_s),
                 ("does not answer: it still owes an answer", 0, answer_s),
             ):
                 begun = time.monotonic()
-                found = driver.read([*stopped, other])
+                result = driver.read([*stopped, other])
                 assert least_s <= time.monotonic() - begun < most_s
-                assert all(told in str(found[port]) for port in stopped)
-                assert isinstance(found[other], Tables)
+                assert all(message in str(result[port]) for port in stopped)
+                assert isinstance(result[other], Tables)
             assert len(driver.discover().hosts) == 4
             assert [note.split(":")[0] for note in driver.notes] == [
                 "agent of switch1",
@@ -126,6 +126,46 @@ def test_a_testbed_that_has_lost_a_cable_is_driven_without_it() -> None:
             assert driver.release() == {"switch": ["port2"]}
         finally:
             driver.close()
-        assert not (FOLDERS / name).exists()
+        assert not (persistent.AGENTS / name).exists()
     finally:
         persistent.remove_testbed(name)
+
+
+def test_a_port_that_was_deleted_is_not_listed_as_released() -> None:
+    need_namespaces(short=True)
+    name = f"deleted{os.getpid()}"
+    bed, _ = persistent.build_testbed(name, Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS))
+    try:
+        driver = open_persistent_testbed(name, adapters=False)
+        try:
+            ports = [PortName("switch", 1), PortName("switch", 2)]
+            wanted = dict.fromkeys(ports, weighted(50, 50))
+            assert driver.write(wanted) == wanted
+            end = bed.ends("h1")[1]
+            namespaces.run_command(["ip", "-n", str(end.namespace), "link", "del", end.interface])
+            assert driver.release() == {"switch": ["port2"]}
+            assert driver.notes == ("switch port1 no longer exists",)
+        finally:
+            driver.close()
+    finally:
+        persistent.remove_testbed(name)
+
+
+def test_a_testbed_takes_the_state_of_its_agents_with_it() -> None:
+    need_namespaces(short=True)
+    name = f"programmed{os.getpid()}"
+    persistent.build_testbed(name, Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS))
+    try:
+        driver = open_persistent_testbed(name, adapters=False)
+        try:
+            wanted = {PortName("switch", 1): weighted(50, 50)}
+            assert driver.write(wanted) == wanted
+        finally:
+            driver.close()
+        assert [*(persistent.AGENTS / name).rglob("port1.json")]
+    finally:
+        persistent.remove_testbed(name)
+    assert not (persistent.AGENTS / name).exists()
+    (persistent.AGENTS / name / "switch").mkdir(parents=True)  # as a lost testbed leaves it
+    assert persistent.remove_testbed(name) == []
+    assert not (persistent.AGENTS / name).exists()

@@ -131,10 +131,10 @@ def test_a_transfer_takes_as_much_longer_as_its_link_is_slower(bench: Bench) -> 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["name"] == "transfer"
     assert bench.is_restored()
-    found = AppTable(bench.table).load("transfer")
+    result = AppTable(bench.table).load("transfer")
     assert [path.name for path in bench.table.iterdir()] == ["transfer.json"]
-    assert sorted({run.share for run in found.profile.runs}) == [0.25, 0.5, 1.0]
-    for run in found.profile.runs:
+    assert sorted({run.share for run in result.profile.runs}) == [0.25, 0.5, 1.0]
+    for run in result.profile.runs:
         assert run.bytes is not None
         assert BYTES < run.bytes < 1.2 * BYTES
         assert run.sent_bytes is not None
@@ -145,19 +145,19 @@ def test_a_transfer_takes_as_much_longer_as_its_link_is_slower(bench: Bench) -> 
         assert run.cpu_s is not None
         assert run.cpu_s > 0
     # 0.8 s of sending, and what starting an interpreter takes beside it.
-    assert 2.5 < float(found.convex.model.slowdown(0.25)) < 4.1
-    assert found.traced is not None
-    assert float(found.traced.model.slowdown(0.25)) == pytest.approx(
-        float(found.convex.model.slowdown(0.25)), rel=0.2
+    assert 2.5 < float(result.convex.model.slowdown(0.25)) < 4.1
+    assert result.traced is not None
+    assert float(result.traced.model.slowdown(0.25)) == pytest.approx(
+        float(result.convex.model.slowdown(0.25)), rel=0.2
     )
 
 
 def test_interrupted_it_restores_and_goes_on_later(bench: Bench) -> None:
     process = started(bench, until="2 of 6")
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1
-    assert "2 of 6 runs are kept: repeat the command to continue" in told
+    _, message = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    assert "2 of 6 runs are kept: repeat the command to continue" in message
     assert bench.is_restored()
     assert AppTable(bench.table).names() == ()
     done = bench.profile()
@@ -173,8 +173,8 @@ def test_killed_it_leaves_the_links_as_they_were_and_goes_on_later(bench: Bench)
     process.kill()
     process.communicate()
     wait_restored(bench.bed.all_ends(), bench.before)
-    told = bench.profile().stderr
-    assert told.startswith("resumes after ")
+    message = bench.profile().stderr
+    assert message.startswith("resumes after ")
     assert AppTable(bench.table).names() == ("transfer",)
 
 
@@ -184,10 +184,10 @@ def test_what_cannot_be_profiled_is_one_line_and_leaves_nothing(bench: Bench) ->
         ("sleep", "60"): "sleep, first run: not finished after 1 s; raise --timeout",
         ("true",): "true: took 0.",
     }
-    for command, told in cases.items():
+    for command, message in cases.items():
         done = bench.profile("--timeout", "1", command=command)
         assert done.returncode == 2
-        assert done.stderr.startswith(f"weft: {told}")
+        assert done.stderr.startswith(f"weft: {message}")
         assert done.stderr.count("\n") == 1
         assert bench.is_restored()
         assert not bench.table.exists()
@@ -200,10 +200,10 @@ def test_on_an_interface_what_cannot_be_started_is_one_line(bench: Bench, tmp_pa
     place = ("--rate", "50M", "--interface", "eth0")
     argv = bench.argv(place=place, command=(str(script),))
     with bench.bed.spawn("h1", argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-        _, told = process.communicate(timeout=LIMIT_S)
+        _, message = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 2
-    assert told.decode().startswith(f"weft: {script}, first run: cannot be started: Exec format")
-    assert told.count(b"\n") == 1
+    assert message.decode().startswith(f"weft: {script}, first run: cannot be started: Exec format")
+    assert message.count(b"\n") == 1
     assert bench.is_restored()
     assert not bench.table.exists()
 
@@ -250,22 +250,22 @@ def test_a_dry_run_says_how_long_it_takes_and_changes_nothing(bench: Bench) -> N
 def test_of_a_named_interface_what_it_sends_is_capped(bench: Bench, only: tuple[str, ...]) -> None:
     argv = bench.argv(place=("--rate", "50M", *only, "--interface", "eth0"))
     with bench.bed.spawn("h1", argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-        _, told = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, told.decode()
+        _, message = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, message.decode()
     assert bench.is_restored()
-    found = AppTable(bench.table).load("transfer")
+    result = AppTable(bench.table).load("transfer")
     place = "interfaces eth0, sending only" if only else "interfaces eth0"
-    assert found.profile.machine["place"] == place
-    assert found.profile.link_bps == RATE_BPS
-    assert 2.5 < float(found.convex.model.slowdown(0.25)) < 4.1
+    assert result.profile.machine["place"] == place
+    assert result.profile.link_bps == RATE_BPS
+    assert 2.5 < float(result.convex.model.slowdown(0.25)) < 4.1
 
 
 def test_of_a_named_interface_what_it_receives_is_capped_too(bench: Bench) -> None:
     command = (sys.executable, "-c", FETCH, str(BYTES))
     argv = bench.argv(place=("--rate", "50M", "--interface", "eth0"), command=command)
     with bench.bed.spawn("h1", argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-        _, told = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, told.decode()
+        _, message = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, message.decode()
     assert bench.is_restored()
-    found = AppTable(bench.table).load("transfer")
-    assert 2.5 < float(found.convex.model.slowdown(0.25)) < 4.1
+    result = AppTable(bench.table).load("transfer")
+    assert 2.5 < float(result.convex.model.slowdown(0.25)) < 4.1

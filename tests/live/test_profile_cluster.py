@@ -90,12 +90,12 @@ def cluster(bed: tuple[Testbed, str], tmp_path: Path) -> Cluster:
 
 def wait_for(process: subprocess.Popen[bytes], words: bytes) -> None:
     assert process.stderr is not None
-    told = b""
+    message = b""
     for line in process.stderr:
-        told += line
+        message += line
         if words in line:
             return
-    raise AssertionError(f"ended with status {process.wait()}: {told.decode()}")
+    raise AssertionError(f"ended with status {process.wait()}: {message.decode()}")
 
 
 def worker_of(bed: Testbed, host: str) -> int:
@@ -110,13 +110,13 @@ def test_every_host_is_capped_and_has_its_links_back_afterwards(cluster: Cluster
     with cluster.start() as process:
         wait_for(process, b"first run")
         during = looks(cluster.bed)
-        _, told = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, told.decode()
+        _, message = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, message.decode()
     assert all("qdisc ingress" in one for one in during)
     assert looks(cluster.bed) == cluster.before
-    found = AppTable(cluster.table).load("fetch")
-    assert found.profile.machine["place"] == f"cluster {cluster.address}, interfaces eth0"
-    assert 3 < float(found.convex.model.slowdown(0.25)) < 4.1
+    result = AppTable(cluster.table).load("fetch")
+    assert result.profile.machine["place"] == f"cluster {cluster.address}, interfaces eth0"
+    assert 3 < float(result.convex.model.slowdown(0.25)) < 4.1
 
 
 def test_killed_every_host_restores_its_own_links(cluster: Cluster) -> None:
@@ -127,9 +127,9 @@ def test_killed_every_host_restores_its_own_links(cluster: Cluster) -> None:
         process.communicate()
     cluster.wait_restored()
     with cluster.start() as process:
-        _, told = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, told.decode()
-    assert told.startswith(b"resumes after ")
+        _, message = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, message.decode()
+    assert message.startswith(b"resumes after ")
     assert looks(cluster.bed) == cluster.before
 
 
@@ -142,11 +142,11 @@ def test_what_a_host_lacks_is_one_line_that_names_the_host(cluster: Cluster) -> 
     try:
         argv = [word if word != INTERFACE else "only" for word in cluster.argv()]
         with cluster.bed.spawn("h1", argv, stderr=subprocess.PIPE) as process:
-            _, told = process.communicate(timeout=LIMIT_S)
+            _, message = process.communicate(timeout=LIMIT_S)
     finally:
         namespaces.run_command([*link, "del", "only"])
     assert process.returncode == 2
-    (line,) = told.decode().splitlines()
+    (line,) = message.decode().splitlines()
     assert "no such interface" in line
     assert line.startswith(("weft: host h2: only", "weft: host h3: only"))
     cluster.wait_restored()
@@ -157,9 +157,9 @@ def test_a_lost_host_ends_the_profile_and_its_run_does_not_count(cluster: Cluste
     with cluster.start() as process:
         wait_for(process, b"2 of 6")
         os.kill(worker_of(cluster.bed, "h3"), signal.SIGKILL)
-        _, told = process.communicate(timeout=LIMIT_S)
+        _, message = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 2
-    last = told.decode().splitlines()[-1]
+    last = message.decode().splitlines()[-1]
     assert last.startswith("weft: host h3: ")
     assert "2 of 6 runs are kept" in last
     cluster.wait_restored()

@@ -84,10 +84,10 @@ def test_what_a_queue_leaves_is_lent_to_the_others(bed: Testbed, port: SavedEnd)
 
 def test_queues_are_read_back_as_set_and_as_tc_shows_them(port: SavedEnd) -> None:
     set_queues(port, weighted((50, 30, 20)))
-    found = read_queues(port.end)
-    assert [one.dscps for one in found] == [(0, 10), (20,), (46,)]
-    assert [one.rate_bps for one in found] == [10_000_000, 6_000_000, 4_000_000]
-    assert {one.ceil_bps for one in found} == {RATE_BPS}
+    result = read_queues(port.end)
+    assert [one.dscps for one in result] == [(0, 10), (20,), (46,)]
+    assert [one.rate_bps for one in result] == [10_000_000, 6_000_000, 4_000_000]
+    assert {one.ceil_bps for one in result} == {RATE_BPS}
     # tc has no JSON for classes of HTB.
     where = ["tc", "-n", str(port.end.namespace), "class", "show", "dev", port.end.interface]
     lines = {line.split()[2]: line for line in namespaces.run_command(where).splitlines()}
@@ -111,7 +111,7 @@ def test_after_the_block_the_port_has_its_token_bucket_again(bed: Testbed) -> No
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "message"),
     [
         ([], "0 queues; use 1 to 64"),
         ([Queue(weight=1, dscps=(10,))], "no queue takes unmarked packets"),
@@ -122,8 +122,8 @@ def test_after_the_block_the_port_has_its_token_bucket_again(bed: Testbed) -> No
     ],
 )
 def test_queues_that_make_no_sense_are_refused(
-    port: SavedEnd, wanted: list[Queue], told: str
+    port: SavedEnd, wanted: list[Queue], message: str
 ) -> None:
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         set_queues(port, wanted)
     assert read_queues(port.end) == []

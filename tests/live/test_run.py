@@ -113,7 +113,7 @@ def test_packets_of_an_unmodified_command_bear_its_level(
     assert unmarked < BYTES / 10
 
 
-def test_the_controller_is_told_between_which_hosts(
+def test_the_controller_hears_between_which_hosts(
     bed: Testbed, controller: GrpcController, running: subprocess.Popen[bytes]
 ) -> None:
     wanted = [("sort#1", bed.addresses["a"], bed.addresses["b"])]

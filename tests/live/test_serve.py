@@ -289,7 +289,7 @@ def test_something_else_there_is_told():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(InputError, match="is not weft serve"):
+        with pytest.raises(InputError, match="speaks SSH, not weft"):
             open_peer(f"127.0.0.1:{other.getsockname()[1]}")
         thread.join()
 

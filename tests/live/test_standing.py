@@ -130,9 +130,9 @@ def test_status_reads_rates_from_the_kernel(capsys: pytest.CaptureFixture[str]) 
     assert {port["rate_bps"] for port in shown["ports"]} == {200_000_000}
     with cap_links(bed.ends("h2"), percent=25):
         assert main(["testbed", "status", "--name", NAME]) == 1
-        told = capsys.readouterr().out
-        assert told.startswith(f"testbed {NAME}: damaged, ")
-        assert "h2 eth0 is at 50000000 b/s, not 200000000" in told
+        message = capsys.readouterr().out
+        assert message.startswith(f"testbed {NAME}: damaged, ")
+        assert "h2 eth0 is at 50000000 b/s, not 200000000" in message
     assert main(["testbed", "status", "--name", NAME]) == 0
 
 
@@ -176,8 +176,8 @@ def test_two_testbeds_stand_side_by_side() -> None:
 def test_a_testbed_in_use_is_not_changed() -> None:
     persistent.build_testbed(NAME, WIRING)
     with persistent.use_testbed(NAME, "profile"):
-        told = f"testbed {NAME}: is in use by process {os.getpid()}"
-        with pytest.raises(InputError, match=told):
+        message = f"testbed {NAME}: is in use by process {os.getpid()}"
+        with pytest.raises(InputError, match=message):
             persistent.remove_testbed(NAME, wait_s=0.1)
     assert len(persistent.remove_testbed(NAME)) == 3
 

@@ -102,12 +102,12 @@ def time_at(share: float, kind: str) -> float:
 def test_one_traced_run_tells_how_the_program_fares_with_less(kind: str) -> None:
     for _ in range(TRIES):
         with watched() as machine:
-            found, whole_s = traced(kind)
+            result, whole_s = traced(kind)
             seen = pytest.approx([time_at(share, kind) / whole_s for share in SHARES], rel=0.2)
-        told = [float(found.model.slowdown(share)) for share in SHARES]
-        print(f"{kind}: estimated {told}, measured {seen}")
-        if told == seen:
+        message = [float(result.model.slowdown(share)) for share in SHARES]
+        print(f"{kind}: estimated {message}, measured {seen}")
+        if message == seen:
             break
-    if told != seen and machine.trouble:
+    if message != seen and machine.trouble:
         pytest.skip(machine.trouble)
-    assert told == seen
+    assert message == seen

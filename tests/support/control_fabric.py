@@ -36,8 +36,9 @@ class FabricControl(ControlProcess):
         self.process, self.address = None, ""
         save_applications(folder / "apps", parts)
         self.file.write_text(
-            'listen = "127.0.0.1:0"\nstore = "control.db"\napps = "apps"\n'
-            f"\n[policy]\n{policy}\n\n[switches]\n{switches}\n"
+            'listen = "127.0.0.1:0"\nlisten_without_tls = true\nsocket = "control.sock"\n'
+            'store = "control.db"\napps = "apps"\n'
+            f"\n[policy]\nmanaged_share = 1.0\n{policy}\n\n[switches]\n{switches}\n"
         )
 
     def lines(self) -> list[dict[str, Any]]:

@@ -119,9 +119,11 @@ def connect(
     )
 
 
-def running(*names: str, ability: Ability = VLARB) -> tuple[State, list[str]]:
+def running(
+    *names: str, ability: Ability = VLARB, settings: Settings | None = None
+) -> tuple[State, list[str]]:
     """Applications with a connection each from h0 to h2."""
-    state, ids = ready(ability=ability), []
+    state, ids = ready(settings, ability), []
     for number, name in enumerate(names, start=1):
         state, id_ = register(state, name, number)
         state = after(state, connect(id_, "h0", "h2", number))

@@ -110,7 +110,8 @@ class Rig:
     ) -> None:
         self.clock = Clock()
         self.switches: Any = switches or Memory()
-        self.told: list[str] = []
+        self.lines: list[str] = []
+        self.changes: list[Any] = []  # lines of the engine
         self.store = Store.open(path)
         restored = restore_state(self.store.load(), settings or Settings(), models, 0.0)
         if restored.rows:
@@ -118,14 +119,14 @@ class Rig:
         self.opened = 0
         self.drivers = SwitchDrivers(self._open_driver)
         self.reconciler = Reconciler(
-            self.drivers, clock=self.clock, log=self.told.append, pace=pace
+            self.drivers, clock=self.clock, log=self.lines.append, pace=pace
         )
         self.explorer = Explorer(
             self.reconciler,
             self.drivers,
             clock=self.clock,
             offer=self._offer_fabric,
-            log=self.told.append,
+            log=self.lines.append,
             pace=pace,
         )
         self.engine = Engine(
@@ -137,6 +138,7 @@ class Rig:
                 {name: state.target[name] for name in ports}, state.revision
             ),
             request_discovery=self.explorer.request_discovery,
+            log=self.changes.append,
             batching=batching,
         )
         self.reconciler.set_targets(dict(restored.state.target), restored.state.revision)

@@ -30,6 +30,7 @@ def line(outcome: Outcome) -> dict[str, Any]:
         out |= {"ours": asdict(result[0]), "back": asdict(result[1])}
     if isinstance(result, PacedResult):
         out["lateness"] = result.lateness.count
+        out["most_late_ps"] = result.lateness.max
     return out
 
 

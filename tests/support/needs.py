@@ -24,9 +24,13 @@ def _required() -> list[str]:
     return os.environ.get("WEFT_REQUIRE", "").split(",")
 
 
-def need_namespaces() -> None:
-    """Skips by name and reason; WEFT_REQUIRE=netns makes that a failure."""
-    need_time()
+def need_namespaces(*, short: bool = False) -> None:
+    """Skips by name and reason; WEFT_REQUIRE=netns makes that a failure.
+
+    A `short` test runs with all others where namespaces can be created.
+    """
+    if not short:
+        need_time()
     required = "netns" in _required()
     reason = namespaces.find_obstacle()
     if reason is None:

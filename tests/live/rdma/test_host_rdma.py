@@ -8,7 +8,9 @@ import sys
 from verbs_pairs import loop, pair, served
 
 from weft._core import Availability, echo, ping_pong
-from weft.host import compare_counters, list_rdma_devices, pick_cpus, read_counters
+from weft.host.machine.counters import compare_counters, read_counters
+from weft.host.machine.cpu import pick_cpus
+from weft.host.machine.devices import list_rdma_devices
 
 MESSAGES = 20
 

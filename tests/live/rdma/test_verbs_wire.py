@@ -6,10 +6,11 @@ import re
 
 import pytest
 from rdma_network import Veth
-from verbs_pairs import connected, loop, loopback, served
+from verbs_pairs import connected, loop, loopback, served, settings
 from wire_tap import classes, ends, listening
 
-from weft._core import echo, paced, ping_pong, post_poll, sink
+from weft._core import Availability, echo, paced, ping_pong, post_poll, sink
+from weft.errors import InputError
 
 
 @pytest.mark.parametrize("kind", ["rc", "uc", "ud"])
@@ -84,3 +85,11 @@ def test_an_open_loop_answers_all_it_sent(veth: Veth, kind: str) -> None:
     assert result.counts.error == ""
     assert (result.counts.sent, result.counts.received) == (50, 50)
     assert result.latency.count == 50
+
+
+def test_subnets_without_a_route_are_refused(veth: Veth, machine: Availability) -> None:
+    ours, theirs = settings(device=machine.device), settings(device=veth.devices[0])
+    route = r"no route from 10\.9\.0\.1 .dm0. to 10\.9\.1\.1"
+    subnets = r"ours is 10\.9\.0\.0/24, the peer's 10\.9\.1\.0/24; add a route, or choose"
+    with pytest.raises(InputError, match=f"{route}: {subnets}"), connected(ours, theirs):
+        pass

@@ -17,7 +17,7 @@ from weft.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "message"),
     [
         (["status", "--controller", "h:65536"], "controller 'h:65536': is no address"),
         (["status", "--key", "k"], "TLS: only together: --authority, --certificate, --key"),
@@ -29,11 +29,11 @@ from weft.errors import InputError
     ],
 )
 def test_options_that_mean_nothing_are_refused(
-    capsys: pytest.CaptureFixture[str], argv: list[str], told: str
+    capsys: pytest.CaptureFixture[str], argv: list[str], message: str
 ) -> None:
     assert main(["control", *argv]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"weft: {told}")
+    assert line.startswith(f"weft: {message}")
 
 
 @pytest.mark.parametrize("module", ["grpc", "google.protobuf.runtime_version"])
@@ -50,8 +50,8 @@ def test_what_is_not_installed_is_named_with_the_remedy(
 def test_a_program_that_does_not_answer_is_no_controller() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
-        told = f"controller {where}: Deadline Exceeded; see its log, or try again"
-        with pytest.raises(InputError, match=told):
+        message = f"controller {where}: Deadline Exceeded; see its log, or try again"
+        with pytest.raises(InputError, match=message):
             call(Controller(address=where), "Status", pb.StatusRequest(), timeout_s=0.2)
 
 
@@ -59,8 +59,10 @@ def test_files_of_tls_are_given_together_for_a_command_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["run", "--app", "a", "--tls-key", "k", "--", "true"]) == 2
-    told = "weft: TLS: only together: --tls-authority, --tls-certificate, --tls-key; give all three"
-    assert capsys.readouterr().err.splitlines() == [told]
+    message = (
+        "weft: TLS: only together: --tls-authority, --tls-certificate, --tls-key; give all three"
+    )
+    assert capsys.readouterr().err.splitlines() == [message]
 
 
 def test_simulated_switches_have_nothing_to_give_back(
@@ -70,7 +72,7 @@ def test_simulated_switches_have_nothing_to_give_back(
     for name in ("fabric.toml", "simulated.toml"):
         (tmp_path / name).write_text((examples / name).read_text())
     assert main(["control", "release", str(tmp_path / "simulated.toml")]) == 2
-    told = capsys.readouterr().err
-    assert "weft: driver simulated: keeps no record" in told
+    errors = capsys.readouterr().err
+    assert "weft: driver simulated: keeps no record" in errors
     # A subnet manager that is only restarted writes no tables (tests/live/test_infiniband_live.py).
-    assert "OpenSM: qos TRUE" in told
+    assert "OpenSM: qos TRUE" in errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import re
 import shutil
 import socket
 import subprocess
@@ -23,6 +24,8 @@ from controller_server import GrpcController, grpc_controller
 from weft.control.client import App, Tls, UnmanagedWarning, register
 from weft.control.client import app as app_module
 from weft.control.client import worker as worker_module
+from weft.control.client.app import check_registration
+from weft.control.client.client_session import Registration
 from weft.control.client.saba import (
     saba_app_deregister,
     saba_app_register,
@@ -44,7 +47,7 @@ def until(claim: Callable[[], object]) -> None:
 
 
 @contextmanager
-def told() -> Iterator[list[str]]:
+def record_warnings() -> Iterator[list[str]]:
     """The library's warnings, in the list when the block ends."""
     texts: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -61,7 +64,7 @@ def controller() -> Iterator[GrpcController]:
 
 @pytest.fixture
 def app(controller: GrpcController) -> Iterator[App]:
-    with register("sort", controller=controller.address) as made:
+    with register("sort", controller=controller.address, wait_s=LIMIT_S) as made:
         yield made
 
 
@@ -83,6 +86,36 @@ def tos(sock: socket.socket | None) -> int:
 
 
 # ---- Managed ----------------------------------------------------------------------------------
+
+
+def test_a_program_waits_for_the_controller_only_on_request(
+    app: App, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(App, "await_counted", lambda _, __, timeout_s: waits.append(timeout_s))
+    monkeypatch.setattr("weft.control.client.app.find_hosts", lambda _: ("10.0.0.1", "10.0.0.2"))
+    address = listener.getsockname()
+
+    def open_all(**options: bool) -> None:
+        with (
+            app.connect(*address, **options) as made,
+            app.accept(listener, **options) as accepted,
+            app.declare("a", "b", **options),
+            app.mark(made.socket.dup(), **options) as marked,  # type: ignore[union-attr]
+        ):
+            assert {made.app, accepted.app, marked.app} == {app}
+
+    open_all()
+    assert waits == []
+    open_all(wait=True)
+    assert waits == [1.0] * 4
+
+
+def test_a_registration_that_comes_after_the_end_changes_nothing(unmanaged: App) -> None:
+    unmanaged.close()
+    unmanaged._apply_level(Registration(id="sort#1", level=5, ttl_s=10.0))
+    assert unmanaged.level == 0
+    assert (unmanaged.id, unmanaged.problem) == (None, "closed")
 
 
 def test_a_registration_gives_its_level_in_every_form(app: App) -> None:
@@ -120,8 +153,8 @@ def test_an_address_of_a_family_that_the_kernel_lacks_is_passed_over(
     app: App, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = (socket.SOCK_STREAM, 0, "", listener.getsockname())
-    found = [(NO_FAMILY, *there), (socket.AF_INET, *there)]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    addresses = [(NO_FAMILY, *there), (socket.AF_INET, *there)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
     with app.connect("both", 0) as made:
         assert tos(made.socket) == 12
 
@@ -131,7 +164,7 @@ def test_an_accepted_connection_is_marked(app: App, listener: socket.socket) -> 
         assert tos(made.socket) == 12
 
 
-def test_the_loopback_is_marked_and_not_told(
+def test_the_loopback_is_marked_and_not_reported(
     app: App, controller: GrpcController, listener: socket.socket
 ) -> None:
     with app.connect(*listener.getsockname()) as made:
@@ -141,7 +174,7 @@ def test_the_loopback_is_marked_and_not_told(
     assert controller.model.pairs() == [("a", "b")]
 
 
-def test_what_is_declared_is_told_and_what_is_closed_is_not(
+def test_what_is_declared_is_reported_and_what_is_closed_is_not(
     app: App, controller: GrpcController
 ) -> None:
     with app.declare("a", "b", wait=True) as made:
@@ -154,7 +187,9 @@ def test_what_is_declared_is_told_and_what_is_closed_is_not(
     assert not controller.model.registrations
 
 
-def test_a_thousand_connections_are_told_in_batches(app: App, controller: GrpcController) -> None:
+def test_a_thousand_connections_are_reported_in_batches(
+    app: App, controller: GrpcController
+) -> None:
     made = [app.declare("a", f"b{n}") for n in range(1000)]
     until(lambda: len(controller.model.connections) == 1000)
     assert len(controller.batches) < 500
@@ -163,10 +198,13 @@ def test_a_thousand_connections_are_told_in_batches(app: App, controller: GrpcCo
     until(lambda: not controller.model.connections)
 
 
-def test_a_connection_that_is_refused_says_why_and_the_program_is_told_once() -> None:
+def test_a_connection_that_is_refused_says_why_and_the_program_is_warned_once() -> None:
     model = ModelController(hosts=frozenset({"a", "b"}))
-    with grpc_controller(model) as made, register("sort", controller=made.address) as app:
-        with told() as warned:
+    with (
+        grpc_controller(model) as made,
+        register("sort", controller=made.address, wait_s=LIMIT_S) as app,
+    ):
+        with record_warnings() as warned:
             first, second = app.declare("a", "x", wait=True), app.declare("x", "b", wait=True)
             until(lambda: first.problem and second.problem)
             time.sleep(0.05)
@@ -176,17 +214,31 @@ def test_a_connection_that_is_refused_says_why_and_the_program_is_told_once() ->
 
 
 def test_the_lease_is_renewed_well_before_it_ends(controller: GrpcController) -> None:
-    with register("sort", controller=controller.address, ttl_s=0.3) as app:
+    with register("sort", controller=controller.address, ttl_s=0.3, wait_s=LIMIT_S) as app:
         begun = time.monotonic()
         assert app.id is not None
         until(lambda: controller.model.registrations[app.id].renewals >= 10)
         assert time.monotonic() - begun < 10 * 0.2, "each after two thirds of the lease at most"
 
 
-def test_a_lease_that_was_lost_is_replaced_and_connections_are_told_again(
+@pytest.mark.parametrize(("granted_s", "lease_s"), [(None, 30.0), (0.0, 30.0), (3.0, 3.0)])
+def test_a_lease_is_renewed_at_a_third_of_what_the_controller_granted(
+    granted_s: float | None, lease_s: float
+) -> None:
+    """With up to a tenth less, so that clients do not renew together."""
+    worker = worker_module.Worker(
+        "sort", 30.0, "", lambda: None, on_registration=lambda _: None, on_failure=lambda _: None
+    )
+    if granted_s is not None:
+        worker.session.registration = Registration(id="sort#1", level=1, ttl_s=granted_s)
+    for _ in range(20):
+        assert 0.9 * lease_s / 3 <= worker._renewal_interval_s() <= lease_s / 3
+
+
+def test_a_lease_that_was_lost_is_replaced_and_connections_are_reported_again(
     controller: GrpcController,
 ) -> None:
-    with register("sort", controller=controller.address, ttl_s=0.3) as app:
+    with register("sort", controller=controller.address, ttl_s=0.3, wait_s=LIMIT_S) as app:
         app.declare("a", "b", wait=True)
         controller.model.expire("sort#1")
         until(lambda: app.id == "sort#2" and controller.model.pairs() == [("a", "b")])
@@ -212,7 +264,7 @@ def test_a_connection_counts_as_long_as_somebody_has_its_socket(
     controller: GrpcController, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_module, "find_hosts", lambda _: ("a", "b"))
-    with register("sort", controller=controller.address, ttl_s=0.3) as app:
+    with register("sort", controller=controller.address, ttl_s=0.3, wait_s=LIMIT_S) as app:
         sock = app.connect(*listener.getsockname(), wait=True).socket
         gc.collect()
         renewals = controller.model.registrations["sort#1"].renewals
@@ -229,7 +281,7 @@ def test_a_connection_counts_as_long_as_somebody_has_its_socket(
 
 
 def test_without_a_controller_one_warning_and_everything_works(listener: socket.socket) -> None:
-    with told() as warned:
+    with record_warnings() as warned:
         app = register("sort", controller=NOBODY)
         with app.connect(*listener.getsockname()) as made:
             assert tos(made.socket) == 0
@@ -257,14 +309,14 @@ def test_warnings_that_are_errors_leave_nothing_behind() -> None:
     until(lambda: threading.active_count() <= before)
 
 
-def test_when_the_controller_comes_open_connections_are_marked_and_told(
+def test_when_the_controller_comes_open_connections_are_marked_and_reported(
     listener: socket.socket,
 ) -> None:
     with grpc_controller(ModelController()) as controller:
         controller.stop()
         with (
-            told() as warned,
-            register("sort", controller=controller.address) as app,
+            record_warnings() as warned,
+            register("sort", controller=controller.address, wait_s=LIMIT_S) as app,
             app.connect(*listener.getsockname()) as made,
             app.connect(*listener.getsockname()).socket as kept,  # type: ignore[union-attr]
         ):
@@ -278,11 +330,11 @@ def test_when_the_controller_comes_open_connections_are_marked_and_told(
         assert len(warned) == 1
 
 
-def test_a_controller_that_dies_takes_no_level_away_and_is_told_when_it_is_back(
+def test_a_controller_that_dies_takes_no_level_away_and_gets_reports_when_it_is_back(
     app: App, controller: GrpcController
 ) -> None:
     first = app.declare("a", "b", wait=True)
-    with told() as warned:
+    with record_warnings() as warned:
         controller.stop()
         second = app.declare("a", "c")
         first.close()
@@ -295,12 +347,12 @@ def test_a_controller_that_dies_takes_no_level_away_and_is_told_when_it_is_back(
     assert list(controller.model.registrations) == ["sort#1"]
 
 
-def test_a_controller_that_does_not_answer_is_left_and_found_again(
+def test_a_controller_that_does_not_answer_is_left_and_dialled_again(
     app: App, controller: GrpcController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "ACK_TIMEOUT_S", 0.2)
     controller.is_silent = True
-    with told() as warned:
+    with record_warnings() as warned:
         made = app.declare("a", "b")
         until(lambda: not app.is_managed)
         controller.is_silent = False
@@ -337,7 +389,7 @@ def test_where_the_kernel_refuses_marks_everything_works_with_one_warning(
 ) -> None:
     monkeypatch.setattr(socket, "IP_TOS", 9999)  # no option of any kernel's
     with (
-        told() as warned,
+        record_warnings() as warned,
         app.connect(*listener.getsockname()) as ours,
         app.accept(listener) as theirs,
         app.mark(socket.socket()) as other,
@@ -353,7 +405,7 @@ def test_where_the_kernel_refuses_marks_everything_works_with_one_warning(
 def test_a_registration_ends_with_the_process(controller: GrpcController) -> None:
     text = f"""
 from weft.control.client import register
-app = register("sort", controller="{controller.address}")
+app = register("sort", controller="{controller.address}", wait_s={LIMIT_S})
 app.declare("a", "b", wait=True)
 """
     subprocess.run([sys.executable, "-W", "error", "-c", text], check=True, timeout=30)
@@ -365,13 +417,13 @@ app.declare("a", "b", wait=True)
 
 
 def _in_child(app: App, address: tuple[str, int], answer: socket.socket) -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with app.connect(*address) as made:
-            found = tos(made.socket)
+            mark = tos(made.socket)
         app.declare("c", "d")
     app.close()
-    answer.send(f"{found} {len(told)} {app.id}".encode())
+    answer.send(f"{mark} {len(warned)} {app.id}".encode())
 
 
 def test_a_forked_process_keeps_the_mark_and_leaves_the_registration_alone(
@@ -426,7 +478,7 @@ def test_the_four_calls_of_the_thesis_do_what_it_says(
     ("address", "shown"),
     [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::1%eth0", "fe80::1")],
 )
-def test_an_address_is_told_in_its_plain_form(address: str, shown: str) -> None:
+def test_an_address_is_reported_in_its_plain_form(address: str, shown: str) -> None:
     assert normalize_address(address) == shown
 
 
@@ -437,25 +489,43 @@ def test_packets_cross_unless_both_ends_are_one_host() -> None:
     assert not leaves_host("::1", "::1")
 
 
-def test_a_socket_without_another_end_has_nothing_to_tell() -> None:
+def test_a_socket_without_another_end_has_nothing_to_report() -> None:
     with socket.socket() as alone, socket.socket(socket.AF_UNIX) as other:
         assert find_hosts(alone) is None
         assert find_hosts(other) is None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "problem"),
     [
         ({"name": ""}, "application: '' is no name"),
+        ({"name": "a\0b"}, r"application: 'a\\x00b' is no name"),
         ({"name": "a\udcff"}, r"application: 'a\\udcff' is no name; give one of `weft apps`"),
         ({"name": "sort", "ttl_s": 0.0}, "ttl_s 0: is no lease"),
+        ({"name": "sort", "ttl_s": 0.09}, "ttl_s 0.09: is no lease"),
+        ({"name": "sort", "ttl_s": 86401.0}, "ttl_s 86401: is no lease; give 0.1 to 86400"),
         ({"name": "sort", "controller": "nowhere"}, "controller 'nowhere': is no address"),
         ({"name": "sort", "controller": "h:65536"}, "controller 'h:65536': is no address"),
     ],
 )
-def test_what_cannot_be_a_registration_is_refused(arguments: dict[str, object], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        register(**arguments)  # type: ignore[arg-type]
+def test_what_cannot_be_a_registration_runs_as_best_effort(
+    arguments: dict[str, object], problem: str
+) -> None:
+    with pytest.warns(UnmanagedWarning, match=problem):
+        app = register(**arguments)  # type: ignore[arg-type]
+    with app, socket.create_server(("127.0.0.1", 0)) as listener:
+        assert (app.is_managed, app.level, app.id) == (False, 0, None)
+        assert re.search(problem, app.problem)
+        with app.connect("127.0.0.1", listener.getsockname()[1]) as connection:
+            assert connection.socket is not None
+        assert not app.declare("a", "b", wait=True).is_counted
+    assert app.problem == "closed"
+
+
+def test_what_cannot_be_a_registration_is_refused_to_those_who_check() -> None:
+    assert check_registration("sort", "127.0.0.1:1", None, 10.0) is None
+    with pytest.raises(InputError, match="application: '' is no name"):
+        check_registration("", "127.0.0.1:1", None, 10.0)
 
 
 # ---- TLS --------------------------------------------------------------------------------------
@@ -494,9 +564,11 @@ def test_with_tls_who_is_not_known_is_no_controller_and_no_client(
     signed: tuple[Path, Path], wrong: str
 ) -> None:
     ours, others = signed
-    own = others if wrong == "client" else ours
+    folder = others if wrong == "client" else ours
     believed = others if wrong == "authority" else ours
-    tls = Tls(authority=believed / "ca.pem", certificate=own / "client.pem", key=own / "client.key")
+    tls = Tls(
+        authority=believed / "ca.pem", certificate=folder / "client.pem", key=folder / "client.key"
+    )
     with grpc_controller(ModelController(), contents(ours)) as made:
         with pytest.warns(UnmanagedWarning):
             app = register("sort", controller=made.address, tls=None if wrong == "plain" else tls)
@@ -507,7 +579,7 @@ def test_with_tls_who_is_not_known_is_no_controller_and_no_client(
 
 def test_files_of_tls_that_are_missing_are_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    with pytest.raises(InputError, match="missing"):
+    with pytest.warns(UnmanagedWarning, match="missing"):
         register("sort", tls=Tls(authority=missing, certificate=missing, key=missing))
 
 
@@ -518,16 +590,20 @@ def test_files_of_tls_that_are_something_else_are_named(signed: tuple[Path, Path
         "certificate": ours / "client.pem",
         "key": ours / "client.key",
     }
-    for wrong, told in (
+    for wrong, problem in (
         ({"authority": ours / "client.key"}, "client.key: has no certificate; name a PEM file"),
         ({"certificate": ours / "client.key"}, "client.key: is no certificate of the key"),
         ({"key": others / "client.key"}, "client.pem: is no certificate of the key"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.warns(UnmanagedWarning, match=problem):
             register("sort", tls=Tls(**good | wrong))
 
 
-@pytest.mark.parametrize("name", ["", "x" * 256, "a\nb"])
-def test_hosts_that_no_controller_takes_are_refused(app: App, name: str) -> None:
-    with pytest.raises(InputError, match="is no host name"):
-        app.declare(name, "b")
+@pytest.mark.parametrize("name", ["", "x" * 256, "a\nb", "a\0b"])
+def test_hosts_that_no_controller_takes_are_not_reported(app: App, name: str) -> None:
+    with pytest.warns(UnmanagedWarning, match="is no host name"):
+        connection = app.declare(name, "b", wait=True)
+    assert not connection.is_counted
+    assert "is no host name" in connection.problem
+    assert app.is_managed
+    assert app.declare("a", "b", wait=True).is_counted

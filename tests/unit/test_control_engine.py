@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from control_parts import after, connect, key, ready
 from control_rig import Rig
+from msgspec import structs
 
 from weft.control.runtime.engine import (
     GATHER_S,
@@ -83,7 +83,7 @@ def test_what_comes_together_is_answered_in_order_and_is_one_revision(rig: Rig) 
     id_ = register(rig, "calm", 1)
     other = register(rig, "keen", 2)
     ends = ((id_, "h0", "h2"), (other, "h1", "h2"), ("calm#9", "h0", "h2"), (id_, "h0", "h3"))
-    answers = rig.ask_all([connect(*own, number) for number, own in enumerate(ends)])
+    answers = rig.ask_all([connect(*pair, number) for number, pair in enumerate(ends)])
     assert [type(answer) for answer in answers] == [Connected, Connected, Refusal, Connected]
     assert rig.engine.state.revision == 1
     assert [one.ports for one in rig.engine.revisions(5)] == [len(rig.engine.state.target)]
@@ -112,9 +112,9 @@ def test_while_many_events_come_ports_are_recomputed_for_some_of_them_at_once_an
 ) -> None:
     rig = open_rig(tmp_path, Batching(large_batch=2, settle_every=5))
     id_ = register(rig, "calm", 1)
-    for number, told in ((10, 0), (20, 0), (30, 1), (40, 1)):  # 1 + 2, 4, 6, and 2 events
+    for number, revision in ((10, 0), (20, 0), (30, 1), (40, 1)):  # 1 + 2, 4, 6, and 2 events
         rig.ask_all([connect(id_, "h0", "h2", number), connect(id_, "h1", "h3", number + 1)])
-        assert rig.engine.state.revision == told
+        assert rig.engine.state.revision == revision
     assert rig.engine.state.pending is not None
     rig.engine.turn([])
     assert rig.engine.state.pending is None
@@ -122,15 +122,19 @@ def test_while_many_events_come_ports_are_recomputed_for_some_of_them_at_once_an
     rig.close()
 
 
-def test_each_caller_is_told_its_own_answers(rig: Rig) -> None:
-    told: list[list[Answer]] = [[], [], []]
+def test_each_caller_gets_its_own_answers(rig: Rig) -> None:
+    received: list[list[Answer]] = [[], [], []]
     tickets = [
-        Ticket([Register(key=key(n, "r"), name=name, ttl_s=1, now_s=0.0)], told[n].extend)
+        Ticket([Register(key=key(n, "r"), name=name, ttl_s=1, now_s=0.0)], received[n].extend)
         for n, name in enumerate(("calm", "keen", "calm"))
     ]
     tickets[1].abandoned = True
     rig.engine.turn(tickets)
-    assert [[type(answer) for answer in own] for own in told] == [[Registered], [], [Registered]]
+    assert [[type(answer) for answer in batch] for batch in received] == [
+        [Registered],
+        [],
+        [Registered],
+    ]
     assert set(rig.engine.state.applications) == {"calm#1", "calm#2"}
 
 
@@ -160,6 +164,7 @@ def test_a_renewal_that_waited_in_line_counts_from_when_it_came(rig: Rig) -> Non
 def test_leases_stand_still_while_nobody_could_hear_a_renewal() -> None:
     now = [0.0]
     clock = LeaseClock(lambda: now[0])
+    assert clock.now_s == 0.0  # restored leases begin then
     now[0] = 0.4
     assert clock.advance() == pytest.approx(0.4)
     now[0] = 3600.0
@@ -207,7 +212,7 @@ def test_what_is_pending_is_not_tried_all_the_time_while_nothing_can_be_kept(
     rig.close()
 
 
-def test_a_lease_that_ends_while_nothing_can_be_kept_is_not_told_to_be_over(
+def test_a_lease_that_ends_while_nothing_can_be_stored_is_not_reported_as_expired(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id_ = register(rig, "calm", 1, ttl_s=5.0)
@@ -238,7 +243,7 @@ def test_a_short_lease_begins_when_it_is_asked_for_not_when_the_engine_last_look
     assert rig.ask(renewal) == Renewed(ttl_s=0.2)
 
 
-def test_who_is_told_that_a_lease_is_over_is_told_so_after_it_was_kept(rig: Rig) -> None:
+def test_an_expired_lease_is_stored_before_a_client_hears_of_it(rig: Rig) -> None:
     id_ = register(rig, "calm", 1, ttl_s=5.0)
     rig.pass_time(5.0)
     rig.clock.now_s += 0.1  # less than a tick
@@ -258,9 +263,9 @@ def test_a_restart_has_everything_that_was_acknowledged(tmp_path: Path) -> None:
     rig.close()  # as a kill does: nothing is written at the end
     again = Rig(tmp_path / "control.db", rig.switches)
     again.turn()
-    found = again.engine.state
-    assert dict(found.connections) == dict(before.connections)
-    assert (dict(found.target), found.revision) == (dict(before.target), before.revision)
+    restored = again.engine.state
+    assert dict(restored.connections) == dict(before.connections)
+    assert (dict(restored.target), restored.revision) == (dict(before.target), before.revision)
     assert connected(again, id_, 1) == Connected(connection="c/1")
     assert register(again, "keen", 2) == "keen#2"
     again.close()
@@ -282,7 +287,7 @@ def test_a_change_that_is_asked_for_again_after_a_kill_is_answered_alike(tmp_pat
         RollbackTo(key=key(1), revision=1),
         RollbackTo(key=key(2), revision=1),
         Apply(key=key(2), proposal=Proposal(), now_s=0.0),
-        replace(change, proposal=Proposal(register=(new, new))),
+        structs.replace(change, proposal=Proposal(register=(new, new))),
     )
     before = again.engine.state
     assert [code_of(again.ask(other)) for other in others] == ["ALREADY_EXISTS"] * 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from weft.control.runtime.controller import Log
+from weft.control.runtime.audit import Log
 
 LONG = "x" * 1000
 
@@ -15,25 +15,25 @@ def written(descriptor: int, line: str) -> None:
 
 
 def test_lines_come_in_order_and_the_last_before_the_end() -> None:
-    told: list[str] = []
-    log = Log(told.append)
+    written: list[str] = []
+    log = Log(written.append)
     for n in range(50):
         log.write(f"{n}")
-    log.call(lambda: told.append("last"))
+    log.call(lambda: written.append("last"))
     log.close()
-    assert told == [*(f"{n}" for n in range(50)), "last"]
+    assert written == [*(f"{n}" for n in range(50)), "last"]
 
 
-def test_a_reader_that_sleeps_holds_up_nobody_and_is_told_what_it_lost() -> None:
+def test_a_reader_that_sleeps_holds_up_nobody_and_reads_how_much_it_lost() -> None:
     out, into = os.pipe()
     log = Log(lambda line: written(into, line))
     began = time.monotonic()
     for _ in range(5000):
         log.write(LONG)
     assert time.monotonic() - began < 10.0
-    found = b""
-    while b"lines left out" not in found:
-        found += os.read(out, 1 << 20)
+    output = b""
+    while b"lines left out" not in output:
+        output += os.read(out, 1 << 20)
     os.close(out)
     log.close()
     os.close(into)

@@ -22,19 +22,19 @@ def test_every_pair_of_hosts_has_the_ports_of_its_own_search(fabric: Fabric) -> 
     for source in fabric.hosts:
         for destination in fabric.hosts:
             names = fabric.nodes[source].name, fabric.nodes[destination].name
-            own = (
+            expected = (
                 ()
                 if source == destination
                 else find_connection_path(fabric, "a", source, destination).ports
             )
-            assert paths.between(*names) == tuple(sorted(own))
+            assert paths.between(*names) == tuple(sorted(expected))
 
 
 def test_ports_that_cannot_be_managed_are_left_out() -> None:
     managed = frozenset(port for port in all_ports(FABRIC) if port.node not in FABRIC.hosts)
-    found = Paths(FABRIC, managed).between("h0", "h2")
-    assert found
-    assert managed.issuperset(found)
+    ports = Paths(FABRIC, managed).between("h0", "h2")
+    assert ports
+    assert managed.issuperset(ports)
 
 
 def test_a_host_without_a_link_has_no_path() -> None:

@@ -1,4 +1,4 @@
-"""The code that is made of weft.proto is that of weft.proto."""
+"""The code that is made of .proto files is theirs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from weft.control import service
 
-FOLDER = Path(service.__file__).parent
-MADE = ("weft_pb2.py", "weft_pb2.pyi")
+SOURCE = Path(service.__file__).parents[3]
+PROTOS = ("weft/control/service/weft", "weft/simulate/workload/chakra")
 
 
 def without_version(text: str) -> list[str]:
@@ -24,23 +24,23 @@ def without_version(text: str) -> list[str]:
     ]
 
 
-def test_the_generated_code_is_current(tmp_path: Path) -> None:
+@pytest.mark.parametrize("proto", PROTOS)
+def test_the_generated_code_is_current(tmp_path: Path, proto: str) -> None:
     protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools: pip install it")
-    source = FOLDER.parents[2]
     status = protoc.main(
         [
             "protoc",
-            f"-I{source}",
+            f"-I{SOURCE}",
             f"--python_out={tmp_path}",
             f"--pyi_out={tmp_path}",
-            str(FOLDER / "weft.proto"),
+            str(SOURCE / f"{proto}.proto"),
         ]
     )
     assert status == 0
-    for name in MADE:
-        made = tmp_path / "weft" / "control" / "service" / name
-        same = without_version(made.read_text()) == without_version((FOLDER / name).read_text())
-        assert same, f"{name} is not that of weft.proto: run tools/protoc.sh"
+    for name in (f"{proto}_pb2.py", f"{proto}_pb2.pyi"):
+        made, kept = ((folder / name).read_text() for folder in (tmp_path, SOURCE))
+        same = without_version(made) == without_version(kept)
+        assert same, f"{name} is not that of {proto}.proto: run tools/protoc.sh"
 
 
 def test_every_call_of_the_paper_is_there() -> None:
@@ -52,7 +52,7 @@ def test_every_call_of_the_paper_is_there() -> None:
 
 def test_who_writes_a_frame_wrongly_is_sent_to_the_page_that_says_how() -> None:
     pytest.importorskip("google.protobuf")
-    from weft.control.service.json_socket import read_frame
+    from weft.control.service.local_socket import read_frame
     from weft.control.service.refusals import Refused
 
     page = Path(__file__).parents[2] / "docs" / "control-protocol.md"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from control_parts import FABRIC, connect, key, ports_of, seen_without
 from control_rig import Memory, Rig
+from msgspec import structs
 
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.port_tracker import RETRY_S, PortTracker
@@ -33,7 +34,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def start(rig: Rig, name: str = "calm", number: int = 1, destination: str = "h2") -> str:
     event = Register(key=key(number, "r"), name=name, ttl_s=0.0, now_s=0.0)
-    answer = rig.ask(replace(event, ttl_s=1000.0))
+    answer = rig.ask(structs.replace(event, ttl_s=1000.0))
     assert isinstance(answer, Registered)
     rig.ask(connect(answer.id, "h0", destination, number, now_s=rig.engine.now_s))
     return answer.id
@@ -41,7 +42,14 @@ def start(rig: Rig, name: str = "calm", number: int = 1, destination: str = "h2"
 
 def is_programmed(rig: Rig) -> bool:
     held, target = rig.switches.held, rig.engine.state.target
-    return all(held[name] == told for name, told in target.items())
+    return all(held[name] == tables for name, tables in target.items())
+
+
+def test_remarks_of_a_driver_are_logged_with_the_fabric(rig: Rig) -> None:
+    rig.switches.notes = ("a remark",)
+    rig.turn()
+    assert rig.lines[-1] == "a remark"
+    assert "" not in rig.lines
 
 
 def test_exactly_the_ports_of_a_path_are_written(rig: Rig) -> None:
@@ -89,14 +97,14 @@ def test_a_start_without_switches_waits_and_says_so_and_writes_nothing(rig: Rig)
         rig.clock.now_s += 40.0
         rig.turn()
     assert rig.switches.writes == []
-    assert rig.told == ["switches cannot be reached, trying again: switches: no answer"]
-    assert rig.reconciler.problem == rig.told[0]
+    assert rig.lines == ["switches cannot be reached, trying again: switches: no answer"]
+    assert rig.reconciler.problem == rig.lines[0]
     rig.switches.away = False
     rig.clock.now_s += 40.0
     rig.turn()
     assert is_programmed(rig)
     assert rig.reconciler.problem == ""
-    assert "switches are reached" in rig.told
+    assert "switches are reached" in rig.lines
 
 
 def test_what_cannot_be_read_is_not_written_over(rig: Rig) -> None:
@@ -131,12 +139,14 @@ def test_a_port_that_fails_is_tried_again_ever_later_and_holds_up_no_other(rig: 
     assert is_programmed(rig)
 
 
-def test_drift_is_found_within_the_time_of_a_check_and_repaired_at_once(rig: Rig) -> None:
+def test_drift_is_noticed_within_the_time_of_a_check_and_repaired_at_once(rig: Rig) -> None:
     rig.turn()
     start(rig)
     rig.turn()
-    name, told = next(iter(rig.engine.state.target.items()))
-    rig.switches.held[name] = Tables(queue_of=told.queue_of, weights=tuple(reversed(told.weights)))
+    name, tables = next(iter(rig.engine.state.target.items()))
+    rig.switches.held[name] = Tables(
+        queue_of=tables.queue_of, weights=tuple(reversed(tables.weights))
+    )
     rig.clock.now_s += 5.0
     rig.turn()
     assert rig.reconciler.report().counts.drifts == 0
@@ -146,8 +156,22 @@ def test_drift_is_found_within_the_time_of_a_check_and_repaired_at_once(rig: Rig
     rig.clock.now_s += 0.02
     rig.turn()
     assert is_programmed(rig)
-    assert rig.told[-2].startswith(f"drift: {name} has weights")
-    assert rig.told[-1] == f"drift: {name} repaired in 20 ms"
+    assert rig.lines[-2].startswith(f"drift: {name} has weights")
+    assert rig.lines[-1] == f"drift: {name} repaired in 20 ms"
+
+
+def test_drift_names_the_weight_that_was_changed_beside_what_follows_from_it(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.turn()
+    name, tables = next(iter(rig.engine.state.target.items()))
+    weights = (*tables.weights[:2], 77, *tables.weights[3:])
+    # As `tc class change ... rate 77kbit` leaves an HTB class: its ceil follows its rate.
+    rig.switches.held[name] = Foreign("class 7765:12: ceil_bps is 77000, not 255000", weights)
+    rig.clock.now_s += 10.1
+    rig.turn()
+    line = next(line for line in reversed(rig.lines) if " has class" in line)
+    assert f"(queue 2 has weight 77, not {tables.weights[2]}), should have weights" in line
 
 
 def test_a_target_that_changes_while_a_port_fails_is_written_when_it_recovers(rig: Rig) -> None:
@@ -217,7 +241,7 @@ def test_a_node_that_one_discovery_misses_costs_no_port_its_tables(rig: Rig, gon
     rig.switches.fabric = seen_without(FABRIC, gone)
     rig.clock.now_s += 61.0
     rig.settle()
-    assert "looking again" in rig.told[-1]
+    assert "looking again" in rig.lines[-1]
     assert rig.engine.state.paths.fabric == FABRIC
     rig.switches.fabric = FABRIC
     rig.clock.now_s += 2.1
@@ -255,7 +279,7 @@ def test_routes_that_one_discovery_misses_are_looked_for_again(rig: Rig) -> None
     rig.switches.fabric = replace(FABRIC, routes=replace(FABRIC.routes, next_hop=fewer))
     rig.clock.now_s += 61.0
     rig.settle()
-    assert rig.told[-1] == "fabric leaf_spine: routes are missing; looking again"
+    assert rig.lines[-1] == "fabric leaf_spine: routes are missing; looking again"
     assert rig.engine.state.paths.fabric == FABRIC
 
 
@@ -269,7 +293,7 @@ def test_a_start_in_a_part_of_the_fabric_looks_again_and_writes_nothing(tmp_path
     rig.switches.fabric = seen_without(FABRIC, "spine0", "spine1")
     again = Rig(tmp_path / "control.db", rig.switches, pace=PACE)
     again.settle()
-    assert "looking again" in again.told[-1]
+    assert "looking again" in again.lines[-1]
     assert again.engine.state.paths is None
     again.clock.now_s += 2.1
     again.settle()
@@ -345,7 +369,7 @@ def test_a_node_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     rig.close()
 
 
-def test_its_threads_program_what_is_wanted_and_end_when_they_are_told(tmp_path: Path) -> None:
+def test_its_threads_program_what_is_wanted_and_end_on_request(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "control.db")
     bodies = (rig.reconciler.run, rig.explorer.run)
     threads = [threading.Thread(target=body, daemon=True) for body in bodies]
@@ -450,18 +474,18 @@ def test_many_ports_are_written_in_parts_and_new_targets_do_not_wait_for_a_sweep
     rig.close()
 
 
-def test_a_sweep_that_finds_much_drift_is_told_in_a_line(rig: Rig) -> None:
+def test_a_sweep_that_finds_much_drift_logs_one_line(rig: Rig) -> None:
     rig.turn()
     start(rig)
     rig.settle()
-    for name, told in rig.engine.state.target.items():
-        rig.switches.held[name] = replace(told, weights=told.weights[::-1])
+    for name, tables in rig.engine.state.target.items():
+        rig.switches.held[name] = replace(tables, weights=tables.weights[::-1])
     rig.clock.now_s += 10.1
-    before = len(rig.told)
+    before = len(rig.lines)
     rig.settle()
     assert is_programmed(rig)
     more = f", and {len(rig.engine.state.target) - 1} more ports"
-    assert [line.endswith(more) for line in rig.told[before:]] == [True, True]
+    assert [line.endswith(more) for line in rig.lines[before:]] == [True, True]
     assert rig.reconciler.report().counts.drifts == len(rig.engine.state.target)
 
 
@@ -489,8 +513,8 @@ def test_whatever_part_of_writes_fails_a_port_has_its_old_tables_or_its_new_ones
             rig.clock.now_s += 0.1
             before, held = held, switches.read(ports_of(FABRIC))
             target = rig.engine.state.target
-            for port, found in held.items():
-                assert found in (before[port], target.get(port)), port
+            for port, content in held.items():
+                assert content in (before[port], target.get(port)), port
             failed += len(rig.reconciler.report().failing)
     for _ in range(3000):
         rig.turn()

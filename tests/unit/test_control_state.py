@@ -25,7 +25,9 @@ from control_parts import (
     waits,
 )
 from immutables import Map
+from msgspec import Struct, structs
 
+from weft.control.state import events
 from weft.control.state.events import (
     ApplicationModel,
     Applied,
@@ -70,16 +72,16 @@ def test_a_registration_has_an_id_of_its_own_and_the_level_of_its_model() -> Non
     assert (first, second, keen) == ("calm#1", "calm#2", "keen#3")
     levels = {name: state.level_of(name) for name in KINDS}
     assert levels == {"calm": 1, "middling": 2, "keen": 3}
-    found = answer_of(state, Register(key=key(9), name="keen", ttl_s=10, now_s=0))
-    assert found == Registered(id="keen#4", level=3, ttl_s=10)
+    answer = answer_of(state, Register(key=key(9), name="keen", ttl_s=10, now_s=0))
+    assert answer == Registered(id="keen#4", level=3, ttl_s=10)
 
 
-def test_an_application_without_a_model_is_refused_and_told_to_be_profiled() -> None:
+def test_an_application_without_a_model_is_refused_and_to_be_profiled() -> None:
     state = ready()
-    found = run_batch(state, [Register(key=key(1), name="stranger", ttl_s=10, now_s=0)])
-    assert refusal(found.answers[0]).code == "NOT_FOUND"
-    assert "profile it" in str(found.answers[0])
-    assert (found.state, found.rows) == (state, ())
+    outcome = run_batch(state, [Register(key=key(1), name="stranger", ttl_s=10, now_s=0)])
+    assert refusal(outcome.answers[0]).code == "NOT_FOUND"
+    assert "profile it" in str(outcome.answers[0])
+    assert (outcome.state, outcome.rows) == (state, ())
 
 
 def test_numbers_of_registrations_are_never_used_again() -> None:
@@ -95,7 +97,7 @@ def test_a_key_that_comes_again_is_answered_alike_and_changes_nothing() -> None:
     twice = run_batch(once.state, [event])
     assert twice.answers == once.answers
     assert (twice.state, twice.rows, twice.ports) == (once.state, (), frozenset())
-    other = answer_of(once.state, replace(event, name="keen"))
+    other = answer_of(once.state, structs.replace(event, name="keen"))
     assert refusal(other).code == "ALREADY_EXISTS"
     third = answer_of(once.state, Deregister(key=key(1), application="calm#1"))
     assert refusal(third).code == "ALREADY_EXISTS"
@@ -103,8 +105,8 @@ def test_a_key_that_comes_again_is_answered_alike_and_changes_nothing() -> None:
 
 def test_a_lease_is_no_longer_than_the_operator_allows() -> None:
     state = empty(Settings(longest_ttl_s=5.0))
-    found = answer_of(state, Register(key=key(1), name="calm", ttl_s=1e9, now_s=0))
-    assert found == Registered(id="calm#1", level=1, ttl_s=5.0)
+    answer = answer_of(state, Register(key=key(1), name="calm", ttl_s=1e9, now_s=0))
+    assert answer == Registered(id="calm#1", level=1, ttl_s=5.0)
 
 
 def test_more_applications_or_connections_than_allowed_are_refused() -> None:
@@ -121,13 +123,13 @@ def test_more_applications_or_connections_than_allowed_are_refused() -> None:
 
 def test_a_connection_programs_exactly_the_ports_of_its_path() -> None:
     state, id_ = register(ready(), "calm", 1)
-    found = run_batch(state, [connect(id_, "h0", "h2", 1)])
+    outcome = run_batch(state, [connect(id_, "h0", "h2", 1)])
     hops = path(FABRIC, FABRIC.index("h0"), FABRIC.index("h2"))
     wanted = {PortName(FABRIC.nodes[node].name, port) for node, port in hops}
-    assert found.ports == wanted
-    assert [type(row) for row in found.rows] == [ConnectionRow, RevisionRow]
-    assert set(found.state.target) == wanted
-    assert found.state.revision == 1
+    assert outcome.ports == wanted
+    assert [type(row) for row in outcome.rows] == [ConnectionRow, RevisionRow]
+    assert set(outcome.state.target) == wanted
+    assert outcome.state.revision == 1
 
 
 def test_with_equal_paths_all_their_ports_are_programmed() -> None:
@@ -141,33 +143,33 @@ def test_with_equal_paths_all_their_ports_are_programmed() -> None:
 def test_a_connection_that_comes_again_is_the_same_one() -> None:
     state, (id_,) = running("calm")
     again = connect(id_, "h0", "h2", 1)
-    found = run_batch(state, [again])
-    assert found.answers == (Connected(connection="c/1"),)
-    assert (found.state, found.rows) == (state, ())
-    other = answer_of(state, replace(again, destination="h3"))
+    outcome = run_batch(state, [again])
+    assert outcome.answers == (Connected(connection="c/1"),)
+    assert (outcome.state, outcome.rows) == (state, ())
+    other = answer_of(state, structs.replace(again, destination="h3"))
     assert refusal(other).code == "ALREADY_EXISTS"
 
 
 def test_a_connection_that_was_closed_does_not_come_back() -> None:
     state, (id_,) = running("calm")
     state = after(state, Disconnect(connection="c/1"))
-    found = answer_of(state, connect(id_, "h0", "h2", 1))
-    assert refusal(found).code == "FAILED_PRECONDITION"
-    assert "has been closed" in str(found)
+    answer = answer_of(state, connect(id_, "h0", "h2", 1))
+    assert refusal(answer).code == "FAILED_PRECONDITION"
+    assert "has been closed" in str(answer)
 
 
 def test_closing_what_is_not_open_is_no_mistake() -> None:
     state, _ = running("calm")
-    found = run_batch(state, [Disconnect(connection="nobody/7")])
-    assert (found.answers, found.state, found.rows) == ((Done(),), state, ())
+    outcome = run_batch(state, [Disconnect(connection="nobody/7")])
+    assert (outcome.answers, outcome.state, outcome.rows) == ((Done(),), state, ())
 
 
 def test_a_second_connection_changes_no_table_and_makes_no_revision() -> None:
     state, (id_,) = running("calm")
-    found = run_batch(state, [connect(id_, "h0", "h2", 2)])
-    assert found.ports == frozenset()
-    assert found.state.revision == state.revision
-    both = after(found.state, Disconnect(connection="c/1"))
+    outcome = run_batch(state, [connect(id_, "h0", "h2", 2)])
+    assert outcome.ports == frozenset()
+    assert outcome.state.revision == state.revision
+    both = after(outcome.state, Disconnect(connection="c/1"))
     assert both.target == state.target
     assert both.revision == state.revision
 
@@ -177,7 +179,7 @@ def test_ports_that_lose_their_last_connection_are_for_unmanaged_traffic_again()
     state = after(state, Disconnect(connection="c/1"))
     assert state.plan is not None
     assert len(state.plan.ports) == 0
-    assert {told.weights for told in state.target.values()} == {(248, 1, 1, 1, 1, 1, 1, 1)}
+    assert {tables.weights for tables in state.target.values()} == {(248, 1, 1, 1, 1, 1, 1, 1)}
     assert id_ in state.applications
 
 
@@ -190,20 +192,20 @@ def test_ports_that_lose_their_last_connection_are_for_unmanaged_traffic_again()
 )
 def test_a_connection_without_a_path_waits_for_one(fabric: Fabric, why: str) -> None:
     state, id_ = register(after(empty(), fabric_event(fabric)), "calm", 1)
-    found = run_batch(state, [connect(id_, "h0", "h2", 1)])
-    assert found.answers == (Connected(connection="c/1"),)
-    assert found.ports == frozenset()
-    assert {name: str(lost) for name, lost in found.state.missing_paths.items()} == {"c/1": why}
-    assert after(found.state, fabric_event()).target == running("calm")[0].target
-    closed = after(found.state, Disconnect(connection="c/1"))
+    outcome = run_batch(state, [connect(id_, "h0", "h2", 1)])
+    assert outcome.answers == (Connected(connection="c/1"),)
+    assert outcome.ports == frozenset()
+    assert {name: str(lost) for name, lost in outcome.state.missing_paths.items()} == {"c/1": why}
+    assert after(outcome.state, fabric_event()).target == running("calm")[0].target
+    closed = after(outcome.state, Disconnect(connection="c/1"))
     assert len(closed.missing_paths) == 0
 
 
 def test_a_connection_within_a_host_uses_no_port() -> None:
     state, id_ = register(ready(), "calm", 1)
-    found = run_batch(state, [connect(id_, "h0", "h0", 1)])
-    assert found.answers == (Connected(connection="c/1"),)
-    assert found.ports == frozenset()
+    outcome = run_batch(state, [connect(id_, "h0", "h0", 1)])
+    assert outcome.answers == (Connected(connection="c/1"),)
+    assert outcome.ports == frozenset()
 
 
 def test_hosts_go_by_aliases_guids_and_lids_as_well() -> None:
@@ -213,8 +215,8 @@ def test_hosts_go_by_aliases_guids_and_lids_as_well() -> None:
     state, id_ = register(after(empty(), event), "calm", 1)
     number = fabric.index("h2")
     for source, destination in (("10.0.0.1", "h2"), (nodes[0].guid, str(7 + number))):
-        found = after(state, connect(id_, str(source), str(destination), 1))
-        assert set(found.target) == set(after(state, connect(id_, "h0", "h2", 1)).target)
+        later = after(state, connect(id_, str(source), str(destination), 1))
+        assert set(later.target) == set(after(state, connect(id_, "h0", "h2", 1)).target)
 
 
 def test_connections_before_a_fabric_is_known_take_their_paths_when_it_is() -> None:
@@ -243,9 +245,9 @@ def test_a_lease_ends_after_its_time_and_takes_its_connections_along() -> None:
 
 def test_renewal_puts_the_end_off_and_never_brings_it_nearer() -> None:
     state, (id_,) = running("calm")
-    found = run_batch(state, [Renew(application=id_, now_s=8.0)])
-    assert (found.answers, found.rows) == ((Renewed(ttl_s=10.0),), ())
-    late = after(found.state, Renew(application=id_, now_s=3.0))
+    outcome = run_batch(state, [Renew(application=id_, now_s=8.0)])
+    assert (outcome.answers, outcome.rows) == ((Renewed(ttl_s=10.0),), ())
+    late = after(outcome.state, Renew(application=id_, now_s=3.0))
     assert late.applications[id_].expires_s == 18.0
 
 
@@ -301,10 +303,12 @@ def test_while_something_is_registered_nobody_s_level_changes() -> None:
 
 def test_a_changed_model_changes_the_weights_and_not_the_level() -> None:
     state, _ = running("calm", "middling")
-    found = run_batch(state, [ModelChanged(name="calm", model=ApplicationModel(curve=waits(0.4)))])
-    assert found.ports == set(state.target)
-    assert found.state.level_of("calm") == 1
-    weights = next(iter(found.state.target.values())).weights
+    outcome = run_batch(
+        state, [ModelChanged(name="calm", model=ApplicationModel(curve=waits(0.4)))]
+    )
+    assert outcome.ports == set(state.target)
+    assert outcome.state.level_of("calm") == 1
+    weights = next(iter(outcome.state.target.values())).weights
     assert abs(weights[1] - weights[2]) <= 6  # but for what is taken for empty queues
 
 
@@ -331,8 +335,8 @@ def test_the_first_model_of_all_opens_the_first_level() -> None:
 def test_a_fabric_whose_names_stay_keeps_every_table_whatever_its_indices() -> None:
     state, _ = running("calm", "keen")
     turned = replace(FABRIC, nodes=FABRIC.nodes)
-    found = run_batch(state, [fabric_event(turned)])
-    assert (found.ports, found.state.target) == (frozenset(), state.target)
+    outcome = run_batch(state, [fabric_event(turned)])
+    assert (outcome.ports, outcome.state.target) == (frozenset(), state.target)
 
 
 def test_a_cable_that_fails_changes_the_ports_that_its_connections_leave_and_join() -> None:
@@ -343,28 +347,28 @@ def test_a_cable_that_fails_changes_the_ports_that_its_connections_leave_and_joi
     ends = {FABRIC.index("leaf0"), FABRIC.index("spine0")}
     left = tuple(link for link in FABRIC.links if {link.a.node, link.b.node} != ends)
     without = route(replace(FABRIC, links=left), "shortest_path")
-    found = run_batch(state, [fabric_event(without)])
+    outcome = run_batch(state, [fabric_event(without)])
     up = PortName("leaf0", 4)  # to spine1, now for both
-    assert up in found.ports
-    assert PortName("h0", 1) not in found.ports
+    assert up in outcome.ports
+    assert PortName("h0", 1) not in outcome.ports
     anew = after(replace(ready(), applications=state.applications), fabric_event(without), *apart)
-    assert {n: found.state.target[n] for n in anew.target} == dict(anew.target)
-    assert found.state.plan == anew.plan
+    assert {n: outcome.state.target[n] for n in anew.target} == dict(anew.target)
+    assert outcome.state.plan == anew.plan
 
 
-def test_ports_that_cannot_do_what_is_asked_are_told_and_left_alone() -> None:
+def test_ports_that_cannot_do_what_is_asked_are_listed_and_left_alone() -> None:
     poor = replace(VLARB, levels=4)
     names = ports_of(FABRIC)
     event = replace(fabric_event(), abilities={n: poor if n.node == "h0" else VLARB for n in names})
     state, id_ = register(after(empty(), event), "calm", 1)
     state = after(state, connect(id_, "h0", "h2", 1))
     assert {name.node for name in state.unfit} == {"h0"}
-    told = "has 4 levels, and 8 are required; lower levels of [policy]"
-    assert set(state.unfit.values()) == {told}
+    problem = "has 4 levels, and 8 are required; lower levels of [policy]"
+    assert set(state.unfit.values()) == {problem}
     assert "h0" not in {name.node for name in state.target}
 
 
-def test_a_take_over_tells_every_port() -> None:
+def test_a_take_over_programs_every_port() -> None:
     state = ready(Settings(take_over=True))
     assert set(state.target) == set(ports_of(FABRIC))
     assert state.revision == 1
@@ -374,13 +378,13 @@ def test_a_take_over_tells_every_port() -> None:
 def test_what_a_fabric_lacks_changes_no_table_of_what_is_left(gone: str) -> None:
     state, _ = running("calm", "keen")
     part = seen_without(FABRIC, gone)
-    found = run_batch(state, [fabric_event(part)])
+    outcome = run_batch(state, [fabric_event(part)])
     there = set(ports_of(part))
-    assert {n: t for n, t in found.state.target.items() if n in there} == {
-        name: told for name, told in state.target.items() if name in there
+    assert {n: t for n, t in outcome.state.target.items() if n in there} == {
+        name: tables for name, tables in state.target.items() if name in there
     }
-    assert found.ports & set(state.target) == frozenset()
-    back = after(found.state, fabric_event())
+    assert outcome.ports & set(state.target) == frozenset()
+    back = after(outcome.state, fabric_event())
     assert (back.target, len(back.missing_paths)) == (state.target, 0)
 
 
@@ -400,11 +404,11 @@ def test_a_connection_without_a_path_counts_where_it_was_until_it_is_closed() ->
     }
 
 
-def test_after_a_restart_what_has_no_path_takes_nothing_from_ports_that_were_told() -> None:
+def test_after_a_restart_what_has_no_path_takes_nothing_from_programmed_ports() -> None:
     state, _ = running("calm", "keen")
-    found = run_batch(restarted(state), [fabric_event(seen_without(FABRIC, "h2"))])
-    assert (found.ports, found.state.target) == (frozenset(), state.target)
-    assert after(found.state, fabric_event()).target == state.target
+    outcome = run_batch(restarted(state), [fabric_event(seen_without(FABRIC, "h2"))])
+    assert (outcome.ports, outcome.state.target) == (frozenset(), state.target)
+    assert after(outcome.state, fabric_event()).target == state.target
 
 
 def restarted(state: State, **kept: Any) -> State:
@@ -417,8 +421,8 @@ def test_after_a_restart_a_host_that_is_nowhere_keeps_no_port_from_what_it_shoul
     state = after(state, connect(calm, "h0", "nowhere", 9))
     # Killed when keen's connection was on disk and its ports were not recomputed yet.
     killed = restarted(state, target=running("calm")[0].target)
-    found = after(killed, fabric_event())
-    assert (found.target, len(found.missing_paths)) == (state.target, 1)
+    later = after(killed, fabric_event())
+    assert (later.target, len(later.missing_paths)) == (state.target, 1)
 
 
 def test_after_a_restart_ports_that_stood_follow_the_plan_when_everything_has_a_path() -> None:
@@ -442,6 +446,22 @@ def propose(number: int, **parts: Any) -> Apply:
     return Apply(key=key(number, "operator"), proposal=Proposal(**parts), now_s=0.0)
 
 
+STRUCTS = [c for c in vars(events).values() if isinstance(c, type) and issubclass(c, Struct)]
+
+
+@pytest.mark.parametrize("kind", [c for c in STRUCTS if c is not Struct], ids=lambda c: c.__name__)
+def test_events_answers_and_rows_are_immutable_and_made_by_keyword(kind: type[Struct]) -> None:
+    fields = dict.fromkeys(kind.__struct_fields__, "x")
+    value = kind(**fields)
+    assert value == kind(**fields)
+    for name in fields:
+        with pytest.raises(AttributeError, match="immutable"):
+            setattr(value, name, "y")
+    if fields and kind is not Refusal:
+        with pytest.raises(TypeError):
+            kind(*fields.values())
+
+
 def test_a_proposal_is_carried_out_as_a_whole_or_not_at_all() -> None:
     state = ready()
     good = NewApplication(name="calm", connections=(("h0", "h2"), ("h1", "h3")))
@@ -449,19 +469,20 @@ def test_a_proposal_is_carried_out_as_a_whole_or_not_at_all() -> None:
     refused = run_batch(state, [propose(1, register=(good, bad))])
     assert refusal(refused.answers[0]).code == "INVALID_ARGUMENT"
     assert (refused.state, refused.rows) == (state, ())
-    found = run_batch(state, [propose(2, register=(good,))])
-    (answer,) = found.answers
-    assert answer == Applied(ids=("calm#1",), revision=1, ports=frozenset(found.state.target))
-    assert len(found.state.connections) == 2
-    assert found.state.applications["calm#1"].expires_s == inf
-    gone = run_batch(found.state, [propose(3, deregister=("calm#1",))])
+    outcome = run_batch(state, [propose(2, register=(good,))])
+    (answer,) = outcome.answers
+    assert isinstance(answer, Applied)
+    assert (answer.ids, answer.revision, answer.ports) == (("calm#1",), 1, {*outcome.state.target})
+    assert len(outcome.state.connections) == 2
+    assert outcome.state.applications["calm#1"].expires_s == inf
+    gone = run_batch(outcome.state, [propose(3, deregister=("calm#1",))])
     assert len(gone.state.connections) == 0
 
 
 def test_levels_are_made_anew_only_while_nothing_is_registered() -> None:
     state, (id_,) = running("keen")
-    found = refusal(answer_of(state, propose(1, recluster=True)))
-    assert (found.code, found.where) == ("FAILED_PRECONDITION", "levels")
+    refused = refusal(answer_of(state, propose(1, recluster=True)))
+    assert (refused.code, refused.where) == ("FAILED_PRECONDITION", "levels")
     both = run_batch(state, [propose(2, deregister=(id_,), recluster=True)])
     assert isinstance(both.answers[0], Applied)
 
@@ -476,9 +497,9 @@ def test_a_rollback_holds_earlier_tables_until_the_next_apply() -> None:
     assert isinstance(held.answers[0], Applied)
     assert held.state.held_revision == 1
     assert held.state.revision == state.revision + 1
-    for name, told in held.state.target.items():
+    for name, tables in held.state.target.items():
         default = (248, 1, 1, 1, 1, 1, 1, 1)
-        assert told == before.target[name] if name in before.target else told.weights == default
+        assert tables == before.target[name] if name in before.target else tables.weights == default
     still = after(held.state, Deregister(key=key(99), application=id_))
     assert still.target == held.state.target
     resumed = run_batch(still, [propose(2)])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from control_parts import KINDS, after, connect, fabric_event, key, register, running
 
+from weft.control.operators.explain import PortAccount, explain_port
 from weft.control.policy.port_policy import LatencyLane
 from weft.control.runtime.restore import restore_state
 from weft.control.state.events import (
+    AnswerRow,
+    ApplicationModel,
     ApplicationRow,
     Applied,
     Apply,
@@ -32,6 +36,7 @@ from weft.control.state.state import State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import SCHEMA, CannotWrite, Store
 from weft.errors import InputError
+from weft.sensitivity.model import Polynomial
 from weft.switches import Lane, PortName, Tables
 
 DATA = Path(__file__).parents[1] / "data/control"
@@ -81,6 +86,43 @@ def test_what_was_committed_is_there_again(path: Path) -> None:
         state.levels,
     )
     assert restored.answers.get(key(1)) == state.answers.get(key(1))
+
+
+def test_polynomials_are_stored_used_and_not_mixed_with_other_models(path: Path) -> None:
+    curves = {
+        "flat": Polynomial(coefficients=(1.2, -0.3, 0.1), floor=0.05),
+        "steep": Polynomial(coefficients=(6.0, -9.0, 4.0), floor=0.05),
+    }
+    table = {name: ApplicationModel(curve=curve, baseline_s=7.0) for name, curve in curves.items()}
+    settings = Settings(polynomial_degree=2)
+    store = Store.open(path)
+    outcome = restore_state(store.load(), settings, table, 0.0)
+    store.commit(outcome.rows, 0.0)
+    state = commit(store, outcome.state, fabric_event())
+    for number, name in enumerate(curves, start=1):
+        request = Register(key=key(number, "r"), name=name, ttl_s=10.0, now_s=0.0)
+        state = commit(store, state, request)
+        state = commit(store, state, connect(f"{name}#{number}", "h0", "h2", number))
+    account = explain_port(state, PortName("h0", 1))
+    assert isinstance(account, PortAccount)
+    flat, steep = account.applications
+    assert (flat.model, steep.model) == ("1.2 - 0.3 b + 0.1 b^2", "6 - 9 b + 4 b^2")
+    # The definition: no other split of the 255 units has a smaller total slowdown.
+    totals = [
+        float(curves["flat"].slowdown((255 - n) / 255) + curves["steep"].slowdown(n / 255))
+        for n in range(13, 243)
+    ]
+    assert flat.slowdown + steep.slowdown == pytest.approx(min(totals), abs=1e-12)
+    store.close()
+    store = Store.open(path)
+    stored = store.load()
+    assert stored.models == table
+    assert restore_state(stored, settings, table, 0.0).state.models == table
+    problem = "policy.model: the stored model of flat has another form, and levels are in use"
+    for other in (Settings(), Settings(polynomial_degree=1)):
+        with pytest.raises(InputError, match=problem):
+            restore_state(stored, other, KINDS, 0.0)
+    store.close()
 
 
 def test_a_model_whose_file_cannot_be_read_at_a_restart_stands_as_it_was(path: Path) -> None:
@@ -244,6 +286,30 @@ def test_commits_are_on_disk_before_they_return(path: Path) -> None:
     store.close()
 
 
+def test_readers_of_a_copy_do_not_wait_for_a_commit(path: Path) -> None:
+    with closing(Store.open(path)) as store:
+        assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_owners_are_stored_and_a_store_without_them_is_upgraded(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.executescript((DATA / "store-1.sql").read_text())
+    db.close()
+    store = Store.open(path)
+    stored = store.load()
+    assert {row.owner for row in (*stored.applications, *stored.answers)} == {None}
+    row = ApplicationRow(id="calm#9", name="calm", ttl_s=5.0, owner="alice")
+    answer = AnswerRow(key=key(9), answer=Done(), owner="alice")
+    store.commit([row, answer], at_s=0.0)
+    store.close()
+    store = Store.open(path)
+    stored = store.load()
+    assert row in stored.applications
+    assert answer in stored.answers
+    assert store._db.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+    store.close()
+
+
 def test_a_store_written_before_rows_were_msgspec_is_read(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.executescript((DATA / "store-1.sql").read_text())
@@ -262,7 +328,7 @@ def test_a_store_written_before_rows_were_msgspec_is_read(path: Path) -> None:
         ("c/4", "h1", "nowhere"),
     ]
     ports = frozenset([PortName(*end) for end in (("h1", 1), ("leaf0", 4), ("leaf1", 2))])
-    answers = dict(stored.answers)
+    answers = {row.key: row.answer for row in stored.answers}
     assert answers[key(1)] == Registered(id="calm#1", level=1, ttl_s=7.0)
     applied = answers[key(5)]
     assert isinstance(applied, Applied)
@@ -320,7 +386,7 @@ def test_a_file_with_torn_pages_is_refused(path: Path) -> None:
         reopen(path)
 
 
-def test_rows_that_cannot_be_read_are_told_with_the_file(path: Path) -> None:
+def test_rows_that_cannot_be_read_are_refused_with_the_file(path: Path) -> None:
     store = Store.open(path)
     start_store(store)
     store._db.execute("UPDATE kinds SET told = 'nonsense'")

@@ -17,7 +17,7 @@ PORT = PortName("h0", 1)
 LANE = LatencyLane(share=0.1, budget_bytes=400)
 
 
-def told(settings: Settings, ability: Ability, *names: str) -> Tables:
+def tables_of(settings: Settings, ability: Ability, *names: str) -> Tables:
     """The first port of applications from h0 to h2."""
     state = ready(settings, ability)
     for number, name in enumerate(names, start=1):
@@ -32,10 +32,10 @@ def default(settings: Settings, ability: Ability) -> Tables:
 
 
 def test_queue_n_is_level_n_where_levels_fit_and_empty_ones_have_one_unit() -> None:
-    found = told(Settings(), VLARB, "calm", "keen")
-    assert found.queue_of == (0, 1, 2, 3, 4, 5, 6, 7)
+    tables = tables_of(Settings(), VLARB, "calm", "keen")
+    assert tables.queue_of == (0, 1, 2, 3, 4, 5, 6, 7)
     # √0.1 : √0.9 = 1 : 3 of 255, less six units for the empty queues, taken from the larger one.
-    assert found.weights == (1, 64, 1, 185, 1, 1, 1, 1)
+    assert tables.weights == (1, 64, 1, 185, 1, 1, 1, 1)
 
 
 def test_weights_always_sum_to_the_units_of_the_link() -> None:
@@ -43,37 +43,39 @@ def test_weights_always_sum_to_the_units_of_the_link() -> None:
         if settings.lane is not None:
             settings = replace(settings, managed_share=0.8)
         for ability in (VLARB, HTB, replace(VLARB, queues=3, entries=8)):
-            assert sum(told(settings, ability, "calm", "keen").weights) == ability.units
+            assert sum(tables_of(settings, ability, "calm", "keen").weights) == ability.units
             assert sum(default(settings, ability).weights) == ability.units
 
 
-def test_htb_queues_have_the_least_rate_that_can_be_told() -> None:
-    found = told(Settings(), HTB, "calm")
-    assert found.weights == (8, 200_000 - 7 * 8, 8, 8, 8, 8, 8, 8)
+def test_htb_queues_have_the_least_rate_that_can_be_set() -> None:
+    tables = tables_of(Settings(), HTB, "calm")
+    assert tables.weights == (8, 200_000 - 7 * 8, 8, 8, 8, 8, 8, 8)
 
 
 def test_levels_beyond_the_queues_share_as_the_plan_has_it() -> None:
     few = replace(VLARB, queues=2, entries=8)
     assert not has_queue_per_level(few, Settings())
-    found = told(Settings(managed_share=0.8), few, "calm", "middling", "keen")
+    tables = tables_of(Settings(managed_share=0.8), few, "calm", "middling", "keen")
     # Queue 0 is unmanaged traffic's, so that one is left for all three.
-    assert found.queue_of == (0, 1, 1, 1, 0, 0, 0, 0)
-    assert found.weights == (51, 204)
+    assert tables.queue_of == (0, 1, 1, 1, 0, 0, 0, 0)
+    assert tables.weights == (51, 204)
 
 
 def test_levels_that_are_not_there_go_with_unmanaged_traffic_where_queues_are_few() -> None:
-    found = told(Settings(managed_share=0.8), replace(VLARB, queues=3, entries=8), "calm", "keen")
-    assert found.queue_of == (0, 1, 0, 2, 0, 0, 0, 0)
-    assert found.weights == (51, 51, 153)
+    tables = tables_of(
+        Settings(managed_share=0.8), replace(VLARB, queues=3, entries=8), "calm", "keen"
+    )
+    assert tables.queue_of == (0, 1, 0, 2, 0, 0, 0, 0)
+    assert tables.weights == (51, 51, 153)
 
 
 def test_the_lane_is_the_last_queue_with_its_limit() -> None:
     settings = Settings(levels=4, managed_share=0.8, lane=LANE)
-    found = told(settings, VLARB, "calm")
-    assert found.queue_of == (0, 1, 2, 3, 4, 7, 0, 0)
-    assert found.lane == Lane(queue=7, limit=0)
-    assert found.weights[7] == 26  # 10 % of 255, rounded up
-    htb = told(settings, HTB, "calm")
+    tables = tables_of(settings, VLARB, "calm")
+    assert tables.queue_of == (0, 1, 2, 3, 4, 7, 0, 0)
+    assert tables.lane == Lane(queue=7, limit=0)
+    assert tables.weights[7] == 26  # 10 % of 255, rounded up
+    htb = tables_of(settings, HTB, "calm")
     assert (htb.lane, htb.weights[7]) == (Lane(queue=7, limit=400), 20_000)
 
 
@@ -84,9 +86,9 @@ def test_a_port_without_applications_is_for_unmanaged_traffic() -> None:
 
 
 def test_virtual_lanes_that_no_level_of_ours_is_in_are_served_too() -> None:
-    found = told(Settings(levels=2), replace(VLARB, levels=4), "calm")
-    assert found.queue_of == (0, 1, 2, 3)
-    assert all(found.weights)
+    tables = tables_of(Settings(levels=2), replace(VLARB, levels=4), "calm")
+    assert tables.queue_of == (0, 1, 2, 3)
+    assert all(tables.weights)
 
 
 def test_every_level_lies_in_a_queue_that_is_served() -> None:
@@ -108,7 +110,7 @@ def test_every_level_lies_in_a_queue_that_is_served() -> None:
         ),
     ],
 )
-def test_ports_that_cannot_do_it_are_told_apart(
+def test_ports_that_cannot_do_it_are_listed_apart(
     ability: Ability, settings: Settings, problem: str
 ) -> None:
     fit, unfit = build_port_policies({PORT: ability}, settings)

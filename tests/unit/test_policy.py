@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import nan
+from statistics import fmean
 
 import pytest
 
@@ -10,13 +11,15 @@ from weft.control.policy.allocate import ModelSet, Squeeze, allocate, least_unit
 from weft.control.policy.fabric_wide import build_fabric_plan, compare_plans
 from weft.control.policy.levels import (
     COEFFICIENTS,
+    SHARES,
     SLOWDOWNS,
     Level,
     Levels,
+    QueueMap,
     assign_levels,
     build_hierarchy,
-    keep_levels,
     map_queues,
+    partition_queues,
 )
 from weft.control.policy.plan import (
     ConnectionPath,
@@ -30,18 +33,13 @@ from weft.control.policy.plan import (
     remove_connection,
     replan,
 )
-from weft.control.policy.port_policy import (
-    Htb,
-    LatencyLane,
-    PortPolicy,
-    VlArbitration,
-    arbitration_entries,
-)
+from weft.control.policy.port_policy import Htb, LatencyLane, PortPolicy, VlArbitration
 from weft.control.state.policy_settings import add_to_levels
 from weft.errors import InputError
 from weft.fabric import Port, path, route
 from weft.fabric.topology import back_to_back, leaf_spine
 from weft.sensitivity.model import LARGEST, Hinges, Polynomial, Sensitivity
+from weft.switches.tables import list_entries
 
 VL8 = PortPolicy(scheduler=VlArbitration(queues=8))
 AT = Port(0, 1)
@@ -57,11 +55,11 @@ def line(fall: float) -> Polynomial:
 
 
 def levels_at(*places: float) -> Levels:
-    found = [
+    levels = [
         Level(number=n, applications=(f"a{n}",), centroid=(x,), sensitivity=x)
         for n, x in enumerate(places, start=1)
     ]
-    return Levels(levels=tuple(found), coordinates="any", spread=0.0)
+    return Levels(levels=tuple(levels), coordinates="any", spread=0.0)
 
 
 # ---- Levels -----------------------------------------------------------------------------------
@@ -69,11 +67,11 @@ def levels_at(*places: float) -> Levels:
 
 def test_near_coefficients_share_a_level_and_the_least_sensitive_come_first() -> None:
     models = {"far": line(3.0), "a": line(0.1), "b": line(0.2), "mid": line(1.0)}
-    found = assign_levels(models, 3)
-    assert [level.applications for level in found.levels] == [("a", "b"), ("mid",), ("far",)]
-    assert found.levels[0].centroid == pytest.approx((1.15, -0.15))
-    assert found.coordinates == COEFFICIENTS
-    assert found.of("mid").number == 2
+    levels = assign_levels(models, 3)
+    assert [level.applications for level in levels.levels] == [("a", "b"), ("mid",), ("far",)]
+    assert levels.levels[0].centroid == pytest.approx((1.15, -0.15))
+    assert levels.coordinates == COEFFICIENTS
+    assert levels.of("mid").number == 2
 
 
 def test_lower_degrees_are_filled_up_with_zeros() -> None:
@@ -86,14 +84,14 @@ def test_lower_degrees_are_filled_up_with_zeros() -> None:
 
 
 def test_a_convex_model_makes_all_stand_by_their_slowdowns() -> None:
-    found = assign_levels({"line": line(0.5), "convex": waits(0.5)}, 2)
-    assert found.coordinates == SLOWDOWNS
-    assert found.of("convex").centroid == pytest.approx((5.5, 2.5, 1.5, 1 + 0.5 / 3))
+    levels = assign_levels({"line": line(0.5), "convex": waits(0.5)}, 2)
+    assert levels.coordinates == SLOWDOWNS
+    assert levels.of("convex").centroid == pytest.approx((5.5, 2.5, 1.5, 1 + 0.5 / 3))
 
 
 def test_a_share_below_the_floor_stands_at_the_floor() -> None:
-    found = assign_levels({"a": waits(1.0, floor=0.5)}, 1)
-    assert found.levels[0].centroid == pytest.approx((2, 2, 2, 4 / 3))
+    levels = assign_levels({"a": waits(1.0, floor=0.5)}, 1)
+    assert levels.levels[0].centroid == pytest.approx((2, 2, 2, 4 / 3))
 
 
 def test_more_levels_than_applications_are_one_each_and_equal_ones_share() -> None:
@@ -110,20 +108,19 @@ def test_models_whose_distances_vanish_have_levels_all_the_same() -> None:
 
 
 def test_a_new_application_opens_a_free_level_then_joins_the_nearest() -> None:
-    before = assign_levels({"a": line(0.1), "b": line(2.0)}, 3)
-    three = {"a": line(0.1), "b": line(2.0), "c": line(1.0)}
-    kept = keep_levels(before, three, 3)
-    assert kept.levels.assignment == {"a": 1, "b": 2, "c": 3}
-    assert (kept.movers, kept.cost) == ((), 0.0)
-    assert kept.reclustered.assignment == {"a": 1, "b": 2, "c": 3}
-    more = keep_levels(kept.levels, {**three, "d": line(1.9)}, 3)
-    assert more.levels.assignment["d"] == 2
+    before = assign_levels({"a": waits(0.1), "b": waits(2.0)}, 3)
+    opened = add_to_levels(before, "c", waits(1.0), 3)
+    assert opened.assignment == {"a": 1, "b": 2, "c": 3}
+    assert opened.spread == before.spread
+    joined = add_to_levels(opened, "d", waits(1.9), 3)
+    assert joined.assignment == {"a": 1, "b": 2, "c": 3, "d": 2}
+    # (1/b - 1)^2 summed over the four shares, times the distance of the models.
+    squares = 9**2 + 3**2 + 1 + (1 / 3) ** 2
+    assert joined.spread == pytest.approx(before.spread + 0.1**2 * squares)
+    assert add_to_levels(None, "a", waits(0.1), 3).assignment == {"a": 1}
 
 
 def test_an_application_with_the_model_of_another_joins_its_level_though_one_is_free() -> None:
-    before = assign_levels({"a": line(0.1), "b": line(2.0)}, 3)
-    kept = keep_levels(before, {"a": line(0.1), "b": line(2.0), "twin": line(2.0)}, 3)
-    assert kept.levels.assignment == {"a": 1, "b": 2, "twin": 2}
     before = assign_levels({"a": waits(0.1), "b": waits(0.8)}, 3)
     added = add_to_levels(before, "twin", waits(0.8), 3)
     assert added.assignment == {"a": 1, "b": 2, "twin": 2}
@@ -131,20 +128,8 @@ def test_an_application_with_the_model_of_another_joins_its_level_though_one_is_
 
 
 def test_an_application_halfway_between_two_levels_joins_the_lower_one() -> None:
-    before = assign_levels({"a": line(0.0), "b": line(2.0)}, 2)
-    kept = keep_levels(before, {"a": line(0.0), "b": line(2.0), "c": line(1.0)}, 2)
-    assert kept.levels.assignment == {"a": 1, "b": 2, "c": 1}
-
-
-def test_kept_levels_report_their_cost_and_who_would_move() -> None:
-    before = assign_levels({"a": line(0.0), "b": line(1.0), "c": line(1.5)}, 2)
-    assert before.assignment == {"a": 1, "b": 2, "c": 2}
-    kept = keep_levels(before, {"a": line(0.0), "b": line(1.0), "c": line(1.5), "d": line(9.0)}, 2)
-    assert kept.levels.assignment == {"a": 1, "b": 2, "c": 2, "d": 2}
-    levels = kept.reclustered.assignment
-    assert levels["d"] != levels["b"] == levels["a"]
-    assert kept.movers == ("a",)
-    assert kept.cost > 1
+    before = assign_levels({"a": waits(0.0), "b": waits(2.0)}, 2)
+    assert add_to_levels(before, "c", waits(1.0), 2).assignment == {"a": 1, "b": 2, "c": 1}
 
 
 def test_levels_without_applications_or_numbers_are_refused() -> None:
@@ -154,9 +139,6 @@ def test_levels_without_applications_or_numbers_are_refused() -> None:
         assign_levels({"a": waits(0.1)}, 0)
     with pytest.raises(InputError, match="application b: has no level"):
         assign_levels({"a": waits(0.1)}, 1).of("b")
-    models: dict[str, Sensitivity] = {"a": waits(0.1), "b": waits(0.5)}
-    with pytest.raises(InputError, match="level 2 is in use, and 1 are allowed"):
-        keep_levels(assign_levels(models, 2), models, 1)
 
 
 # ---- Queues -----------------------------------------------------------------------------------
@@ -188,22 +170,22 @@ def test_of_clusters_equally_near_those_with_the_lowest_levels_are_joined_first(
 
 
 def test_a_port_joins_no_more_levels_than_its_queues_ask_for() -> None:
-    found = build_hierarchy(levels_at(0, 1, 3, 7, 15))
-    assert map_queues(found, {1, 4}, 2).step == 1
-    assert map_queues(found, {1, 2, 3}, 2).queues == ((1, 2), (3,))
-    assert map_queues(found, {1, 2, 3, 4, 5}, 9).queues == ((1,), (2,), (3,), (4,), (5,))
-    assert map_queues(found, {1, 3, 5}, 1).queues == ((1, 3, 5),)
+    hierarchy = build_hierarchy(levels_at(0, 1, 3, 7, 15))
+    assert map_queues(hierarchy, {1, 4}, 2).step == 1
+    assert map_queues(hierarchy, {1, 2, 3}, 2).queues == ((1, 2), (3,))
+    assert map_queues(hierarchy, {1, 2, 3, 4, 5}, 9).queues == ((1,), (2,), (3,), (4,), (5,))
+    assert map_queues(hierarchy, {1, 3, 5}, 1).queues == ((1, 3, 5),)
     assert map_queues(build_hierarchy(levels_at(1)), {1}, 1).queues == ((1,),)
 
 
 def test_ports_without_queues_or_levels_are_refused() -> None:
-    found = build_hierarchy(levels_at(0, 1))
+    hierarchy = build_hierarchy(levels_at(0, 1))
     with pytest.raises(InputError, match="queues of a port: 0; use at least 1"):
-        map_queues(found, {1}, 0)
+        map_queues(hierarchy, {1}, 0)
     with pytest.raises(InputError, match="no level is present"):
-        map_queues(found, set(), 2)
+        map_queues(hierarchy, set(), 2)
     with pytest.raises(InputError, match="level 7: is not in the hierarchy"):
-        map_queues(found, {1, 7}, 2)
+        map_queues(hierarchy, {1, 7}, 2)
 
 
 # ---- Ports ------------------------------------------------------------------------------------
@@ -211,9 +193,13 @@ def test_ports_without_queues_or_levels_are_refused() -> None:
 
 def test_units_are_the_managed_share_the_lane_and_the_rest() -> None:
     lane = LatencyLane(share=0.1, budget_bytes=400)
-    own = PortPolicy(scheduler=VlArbitration(queues=8), managed_share=0.7, lane=lane)
-    assert (own.managed_units, own.lane_units, own.unmanaged_units) == (178, 26, 51)
-    assert (own.first_managed_queue, own.managed_queues) == (1, 6)
+    port_policy = PortPolicy(scheduler=VlArbitration(queues=8), managed_share=0.7, lane=lane)
+    assert (port_policy.managed_units, port_policy.lane_units, port_policy.unmanaged_units) == (
+        178,
+        26,
+        51,
+    )
+    assert (port_policy.first_managed_queue, port_policy.managed_queues) == (1, 6)
     whole = PortPolicy(scheduler=Htb(queues=4, rate_kbps=200_000))
     assert (whole.managed_units, whole.unmanaged_units, whole.managed_queues) == (200_000, 0, 4)
 
@@ -265,7 +251,7 @@ def test_a_lane_that_could_exceed_its_share_is_refused_on_infiniband_alone() -> 
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "problem"),
     [
         (lambda: VlArbitration(queues=0), "virtual lanes: 0; use at least 1"),
         (lambda: VlArbitration(queues=8, units=256), "256 units do not fit 8 entries of 8 lanes"),
@@ -275,7 +261,10 @@ def test_a_lane_that_could_exceed_its_share_is_refused_on_infiniband_alone() -> 
         (lambda: Htb(queues=0, rate_kbps=9), "HTB classes: 0; use at least 1"),
         (lambda: Htb(queues=1, rate_kbps=0), "HTB rate"),
         (lambda: Htb(queues=1, rate_kbps=nan), "kbit/s: nan; use"),  # type: ignore[arg-type]
-        (lambda: PortPolicy(scheduler=Htb(queues=1, rate_kbps=9), managed_share=1.5), "managed"),
+        (
+            lambda: PortPolicy(scheduler=Htb(queues=1, rate_kbps=9), managed_share=1.5),
+            "managed applications: 1.5",
+        ),
         (lambda: PortPolicy(scheduler=VlArbitration(queues=1), managed_share=0.9), "are reserved"),
         (lambda: PortPolicy(scheduler=Htb(queues=2, rate_kbps=9), managed_share=0.01), "not fit"),
         (lambda: LatencyLane(share=0, budget_bytes=1), "share of the latency lane"),
@@ -290,19 +279,13 @@ def test_a_lane_that_could_exceed_its_share_is_refused_on_infiniband_alone() -> 
         ),
     ],
 )
-def test_ports_that_cannot_be_are_refused(make: object, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_ports_that_cannot_be_are_refused(make: object, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
         make()  # type: ignore[operator]
 
 
 def test_weights_above_an_entry_come_back_in_later_rounds() -> None:
-    assert arbitration_entries({0: 10, 1: 600, 2: 255}) == (
-        (0, 10),
-        (1, 255),
-        (2, 255),
-        (1, 255),
-        (1, 90),
-    )
+    assert list_entries({0: 10, 1: 600, 2: 255}) == ((0, 10), (1, 255), (2, 255), (1, 255), (1, 90))
 
 
 # ---- Plans ------------------------------------------------------------------------------------
@@ -313,9 +296,9 @@ def policy(port: PortPolicy = VL8, levels: int = 16) -> Policy:
     return build_policy(models, port, levels)
 
 
-def at_one_port(told: Policy, *names: str) -> PortPlan:
+def at_one_port(rules: Policy, *names: str) -> PortPlan:
     return build_plan(
-        told, [ConnectionPath(application=name, ports=(AT,)) for name in names]
+        rules, [ConnectionPath(application=name, ports=(AT,)) for name in names]
     ).ports[AT]
 
 
@@ -330,8 +313,8 @@ def test_weights_go_as_the_root_of_what_communication_costs() -> None:
 
 
 def test_one_application_has_all_that_is_managed() -> None:
-    own = PortPolicy(scheduler=VlArbitration(queues=2), managed_share=0.8)
-    port = at_one_port(policy(own), "c")
+    port_policy = PortPolicy(scheduler=VlArbitration(queues=2), managed_share=0.8)
+    port = at_one_port(policy(port_policy), "c")
     assert port.units == {0: 51, 1: 204}
     assert port.of("c").share == 0.8
 
@@ -344,29 +327,11 @@ def test_one_queue_holds_everyone() -> None:
 
 def test_the_lane_is_the_last_queue() -> None:
     lane = LatencyLane(share=0.1, budget_bytes=400)
-    own = PortPolicy(scheduler=VlArbitration(queues=4), managed_share=0.7, lane=lane)
-    told = at_one_port(policy(own), "a", "b", "c")
-    assert list(told.units) == [0, 1, 2, 3]
-    assert (told.units[0], told.units[3]) == (51, 26)
-    assert told.step == 2
-
-
-def test_the_lane_alone_is_in_the_high_table_and_the_others_in_the_low_one() -> None:
-    lane = LatencyLane(share=0.6, budget_bytes=4095 + 256)
-    own = PortPolicy(scheduler=VlArbitration(queues=4), managed_share=0.3, lane=lane)
-    told = at_one_port(policy(own), "a", "b", "c")
-    tables = told.arbitration
-    assert dict(tables.low) == {queue: told.units[queue] for queue in (0, 1, 2)}
-    assert [entry for entry, _ in tables.high] == [3]
-    assert tables.high_limit == 1
-
-
-def test_without_a_lane_the_high_table_is_empty_and_htb_has_no_tables() -> None:
-    tables = at_one_port(policy(), "a", "b").arbitration
-    assert (sum(weight for _, weight in tables.low), tables.high) == (255, ())
-    by_rate = at_one_port(policy(PortPolicy(scheduler=Htb(queues=8, rate_kbps=1000))), "a")
-    with pytest.raises(InputError, match="port: HTB has no arbitration tables"):
-        assert by_rate.arbitration
+    port_policy = PortPolicy(scheduler=VlArbitration(queues=4), managed_share=0.7, lane=lane)
+    port_plan = at_one_port(policy(port_policy), "a", "b", "c")
+    assert list(port_plan.units) == [0, 1, 2, 3]
+    assert (port_plan.units[0], port_plan.units[3]) == (51, 26)
+    assert port_plan.step == 2
 
 
 def test_a_second_connection_of_an_application_changes_its_count_alone() -> None:
@@ -395,8 +360,8 @@ def test_a_level_that_opens_changes_queues_of_ports_whose_own_levels_stay() -> N
 
     def among(*places: float) -> Policy:
         levels = levels_at(*places)
-        own = {name: models[name] for name in levels.assignment}
-        return Policy(models=own, levels=levels, hierarchy=build_hierarchy(levels), port=two)
+        models_of = {name: models[name] for name in levels.assignment}
+        return Policy(models=models_of, levels=levels, hierarchy=build_hierarchy(levels), port=two)
 
     uses = [ConnectionPath(application=f"a{n}", ports=(AT,)) for n in (1, 2, 3)]
     before, opened = build_plan(among(0, 4, 10), uses), among(0, 4, 10, 6.9)
@@ -406,18 +371,55 @@ def test_a_level_that_opens_changes_queues_of_ports_whose_own_levels_stay() -> N
     assert after == build_plan(opened, uses)
 
 
+def test_a_polynomial_joins_levels_of_polynomials_by_its_coefficients() -> None:
+    flat, steep = line(0.2), line(3.0)
+    before = assign_levels({"flat": flat, "steep": steep}, 3)
+    assert before.coordinates == COEFFICIENTS
+    joined = add_to_levels(before, "twin", line(3.0), 3)
+    assert joined.assignment["twin"] == before.assignment["steep"]
+    opened = add_to_levels(before, "middling", line(1.0), 3)
+    assert opened.of("middling").centroid == (2.0, -1.0)
+    assert opened.of("middling").sensitivity == pytest.approx(2.0 - fmean(SHARES))
+    with pytest.raises(InputError, match="levels are clusters of polynomials of degree 1"):
+        add_to_levels(before, "other", waits(0.5), 3)
+
+
+def test_levels_share_queues_by_their_best_partition_where_that_is_asked_for() -> None:
+    # The nearest two, 2 and 3, are joined first by the hierarchy, which then cannot part them:
+    # {0, 2}, {3, 5} has a spread of 4; {0}, {2, 3, 5} one of 14/3.
+    levels = levels_at(0, 2, 3, 5)
+    assert map_queues(build_hierarchy(levels), {1, 2, 3, 4}, 2).queues == ((1, 2, 3), (4,))
+    best = partition_queues(levels, {1, 2, 3, 4}, 2)
+    assert (best.step, best.queues) == (0, ((1, 2), (3, 4)))
+    assert partition_queues(levels, {1, 4}, 2) == QueueMap(step=1, queues=((1,), (4,)))
+    with pytest.raises(InputError, match="level 7: is not in the hierarchy"):
+        partition_queues(levels, {1, 7}, 2)
+    with pytest.raises(InputError, match="11 levels share queues, at most 10 can be"):
+        partition_queues(levels_at(*range(11)), range(1, 12), 2)
+    names = [f"a{n}" for n in (1, 2, 3, 4)]
+    rules = Policy(
+        models={name: waits(0.1) for name in names},
+        levels=levels,
+        hierarchy=build_hierarchy(levels),
+        port=PortPolicy(scheduler=VlArbitration(queues=2)),
+        has_exact_queues=True,
+    )
+    plan = build_plan(rules, [ConnectionPath(application=name, ports=(AT,)) for name in names])
+    assert plan.ports[AT].mapped == best
+
+
 def test_applications_and_connections_that_are_unknown_are_refused() -> None:
-    told = build_plan(policy(), [ConnectionPath(application="a", ports=(AT,))])
+    plan = build_plan(policy(), [ConnectionPath(application="a", ports=(AT,))])
     with pytest.raises(InputError, match="application z: is not registered"):
-        add_connection(told, ConnectionPath(application="z", ports=(AT,)))
+        add_connection(plan, ConnectionPath(application="z", ports=(AT,)))
     with pytest.raises(InputError, match="node 0 port 1: no connection of b to take away"):
-        remove_connection(told, ConnectionPath(application="b", ports=(AT,)))
+        remove_connection(plan, ConnectionPath(application="b", ports=(AT,)))
     with pytest.raises(InputError, match="application b: is not at this port"):
-        told.ports[AT].of("b")
+        plan.ports[AT].of("b")
     with pytest.raises(InputError, match="no port, or one twice"):
         ConnectionPath(application="a", ports=(AT, AT))
     with pytest.raises(InputError, match="application a: has a model or a level, not both"):
-        Policy(models={}, levels=told.policy.levels, hierarchy=told.policy.hierarchy, port=VL8)
+        Policy(models={}, levels=plan.policy.levels, hierarchy=plan.policy.hierarchy, port=VL8)
 
 
 def test_floors_that_exceed_the_managed_share_are_halved_until_they_fit() -> None:
@@ -438,11 +440,11 @@ def test_more_applications_than_units_are_split_in_finer_ones_and_folded() -> No
 
 
 def test_ports_with_room_are_solved_alike_beside_a_crowded_one() -> None:
-    told = build_policy({"a": waits(0.1, floor=0.4), "b": waits(0.4, floor=0.4)}, VL8, 4)
+    rules = build_policy({"a": waits(0.1, floor=0.4), "b": waits(0.4, floor=0.4)}, VL8, 4)
     crowd = [ConnectionPath(application=f"a#{n}", ports=(AT,)) for n in range(3)]
     roomy = [ConnectionPath(application=name, ports=(Port(0, 2),)) for name in ("a", "b")]
-    both = build_plan(told, [*crowd, *roomy])
-    assert both.ports[Port(0, 2)] == build_plan(told, roomy).ports[Port(0, 2)]
+    both = build_plan(rules, [*crowd, *roomy])
+    assert both.ports[Port(0, 2)] == build_plan(rules, roomy).ports[Port(0, 2)]
     assert sum(both.ports[AT].weights) == 255
 
 
@@ -456,44 +458,44 @@ def test_the_fabric_wide_split_names_the_port_that_is_crowded() -> None:
 
 def test_the_fabric_wide_split_has_a_part_for_each_job() -> None:
     uses = [ConnectionPath(application=name, ports=(AT,)) for name in ("a#1", "a#2", "b#3")]
-    told, found = build_fabric_plan(policy(), uses)
-    assert found.shares["a#1"] == pytest.approx(found.shares["a#2"])
-    assert sum(told.ports[AT].weights) == 255
+    plan, split = build_fabric_plan(policy(), uses)
+    assert split.shares["a#1"] == pytest.approx(split.shares["a#2"])
+    assert sum(plan.ports[AT].weights) == 255
     assert compare_plans(policy(), uses).promised == pytest.approx(0, abs=0.01)
 
 
 def test_jobs_of_one_application_have_a_part_each() -> None:
-    told = policy()
-    port = at_one_port(told, "a#1", "a#2", "b#3")
+    rules = policy()
+    port = at_one_port(rules, "a#1", "a#2", "b#3")
     assert port.names == ("a#1", "a#2", "b#3")
     assert port.weights[0] == pytest.approx(port.weights[1], abs=1)
-    assert {a.level for a in port.applications} == {told.level_of["a"], told.level_of["b"]}
+    assert {a.level for a in port.applications} == {rules.level_of["a"], rules.level_of["b"]}
     assert len(port.queues) == 2
 
 
 def test_the_steepest_model_that_may_be_has_a_level_of_its_own() -> None:
     steep = Polynomial(coefficients=(1.0, -LARGEST), floor=0.05)
     models: dict[str, Sensitivity] = {f"a{n}": line(0.1 * n) for n in range(16)}
-    found = build_policy({**models, "steep": steep}, VL8, 16)
-    assert found.levels.of("steep").applications == ("steep",)
-    assert found.levels.spread < 0.02
+    rules = build_policy({**models, "steep": steep}, VL8, 16)
+    assert rules.levels.of("steep").applications == ("steep",)
+    assert rules.levels.spread < 0.02
 
 
 def test_a_connection_uses_the_ports_of_its_path() -> None:
     fabric = leaf_spine(2, 2, 2)
     src, dst = fabric.hosts[0], fabric.hosts[-1]
-    found = find_connection_path(fabric, "a", src, dst)
-    assert set(found.ports) == {Port(*hop) for hop in path(fabric, src, dst)}
+    connection = find_connection_path(fabric, "a", src, dst)
+    assert set(connection.ports) == {Port(*hop) for hop in path(fabric, src, dst)}
 
 
 def test_where_paths_are_equal_all_their_ports_count() -> None:
     fabric = route(leaf_spine(2, 3, 2), "ecmp")
-    found = find_connection_path(fabric, "a", fabric.hosts[0], fabric.hosts[-1])
-    assert len(found.ports) == 1 + 3 + 3 + 1
+    connection = find_connection_path(fabric, "a", fabric.hosts[0], fabric.hosts[-1])
+    assert len(connection.ports) == 1 + 3 + 3 + 1
     ways = {
         hop for flow in range(64) for hop in path(fabric, fabric.hosts[0], fabric.hosts[-1], flow)
     }
-    assert set(found.ports) == {Port(*hop) for hop in ways}
+    assert set(connection.ports) == {Port(*hop) for hop in ways}
 
 
 def test_a_connection_to_the_same_host_is_refused_and_a_cable_has_one_port() -> None:

@@ -107,7 +107,9 @@ def test_computing_and_sending_take_the_stated_times(workload: str) -> None:
 def test_times_of_one_section_predict_slowdowns_of_another() -> None:
     result = run_study(build_fig3_3((cohort(),)))
     predicted = {
-        row.observation.setting: row for row in result.compared if row.observation.predicted
+        row.observation.setting: row
+        for row in result.compared
+        if row.observation.counts_as == "prediction"
     }
     assert predicted["LR, 75 %"].published == 1.28
     assert predicted["LR, 75 %"].within
@@ -235,6 +237,12 @@ def test_processor_time_and_traffic_are_told_beside_completion(three: Cohort) ->
     assert least_utilisation(three.applications["waits"]) == pytest.approx(0.15, rel=1e-6)
     # "computes" sends 30 % of the link and is not slowed at all.
     assert words(result, three.system) == ["holds", "holds"]
+
+
+def test_traffic_that_is_waited_for_does_not_show_that_it_can_be_hidden(three: Cohort) -> None:
+    """What all is waited for decides nothing, nor does what hardly sends."""
+    waits = replace(three, applications={"waits": three.applications["waits"]}, variants=())
+    assert words(run_study(build_fig3_3((waits,))), three.system)[1] == "does not hold"
 
 
 def test_variants_are_named_after_what_they_change(three: Cohort) -> None:

@@ -63,6 +63,35 @@ def lanes(**changes: Any) -> dict[str, Any]:
     return fabric(lanes=2) | {"lanes": changes}
 
 
+def stopping(name: str, **load: Any) -> dict[str, Any]:
+    """The load, and a probe that stops with traffic of that name."""
+    probe = {"name": "probe", "kind": "latency", "from": "h0", "to": "h1", "stop": name}
+    return scenario(traffic=[scenario()["traffic"][0] | load, probe])
+
+
+def port_buffer(**changes: Any) -> dict[str, Any]:
+    port = {"node": "switch0", "port": 1, "buffer": "64 KiB"} | changes
+    return scenario(switch={"port": [{k: v for k, v in port.items() if v is not None}]})
+
+
+UNLINKED = """
+[fabric]
+rate = "56 Gb/s"
+delay = "10 ns"
+[[switch]]
+name = "s"
+ports = 3
+[[host]]
+name = "h0"
+[[host]]
+name = "h1"
+[[link]]
+ends = ["s:1", "h0:1"]
+[[link]]
+ends = ["s:3", "h1:1"]
+"""
+
+
 def refusal(data: dict[str, Any], base: Path = Path()) -> str:
     """The error's text; one line."""
     with pytest.raises(InputError) as caught:
@@ -81,8 +110,39 @@ def test_a_buffer_of_just_enough_credits_runs() -> None:
     assert simulate(scenario_from(scenario(switch={"buffer": "4160 B"}))).ended == "time up"
 
 
+@pytest.mark.parametrize(
+    ("estimator", "operation"), [("completion", "write"), ("completion", "send"), ("rperf", "send")]
+)
+def test_a_write_is_timed_by_its_completion_and_a_send_by_any(
+    estimator: str, operation: str
+) -> None:
+    probe = traffic(kind="latency", estimator=estimator, operation=operation)
+    assert "load.rtt" in simulate(scenario_from(probe)).record.quantities
+
+
 # What is wrong -> the scenario, and what the line must name: place, value, allowed.
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "an optional time without a unit": (scenario(warmup=5), ("x.toml: warmup", "5", "unit")),
+    "a time that is a list": (scenario(warmup=[5]), ("x.toml: warmup", "[5]")),
+    "a time that is true": (traffic(start=True), ("start", "True")),
+    "a fraction without a unit": (scenario(warmup=1.5), ("x.toml: warmup", "1.5")),
+    "an unknown level": (scenario(level="fluid"), ("x.toml: level", "fluid", "packet", "flow")),
+    "a probe at flow level": (
+        traffic(kind="latency", size="64 B") | {"level": "flow"},
+        ("traffic.load.kind", "latency", "flow level", "bandwidth", "packet"),
+    ),
+    "a limit of high priority at flow level": (
+        lanes(high=[[1, 64]], high_limit=10) | {"level": "flow"},
+        ("lanes.high_limit", "10", "flow level", "255"),
+    ),
+    "congestion control at flow level": (
+        scenario(level="flow", congestion={"enabled": True}),
+        ("congestion.enabled", "flow level", "packet"),
+    ),
+    "samples of queues at flow level": (
+        scenario(level="flow", sample_queues_every="1 us"),
+        ("sample_queues_every", "flow level", "packet"),
+    ),
     "unknown key at the top": (scenario(warmpu="1 us"), ("x.toml: warmpu", "known here", "warmup")),
     "unknown key of a switch": (scenario(switch={"lag": "1 ns"}), ("switch.lag", "latency")),
     "unknown key of traffic": (traffic(sise="1 B"), ("traffic.load.sise", "size")),
@@ -97,6 +157,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "negative duration": (scenario(duration="-5 us"), ("x.toml: duration", "-5 us")),
     "time without unit": (scenario(duration=20), ("x.toml: duration", "20", "unit")),
     "time in bytes": (scenario(duration="20 KiB"), ("x.toml: duration", "20 KiB", "us")),
+    "size without unit": (traffic(size=4096), ("load.size", "4096", "kB", "KiB", "MiB")),
     "warm-up as long as the run": (scenario(warmup="20 us"), ("x.toml: warmup", "duration")),
     "negative seed": (scenario(seed=-1), ("x.toml: seed", "-1", "0 to")),
     "seed as text": (scenario(seed="one"), ("x.toml: seed", "'one'", "whole number")),
@@ -158,6 +219,43 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no sender": (traffic(**{"from": None}), ("load.from", "missing")),
     "stop at start": (traffic(start="5 us", stop="5 us"), ("load.stop", "start")),
     "stop before start": (traffic(start="5 us", stop="2 us"), ("load.stop", "start")),
+    "stop with unknown traffic": (
+        stopping("shufle", messages=5),
+        ("probe.stop", "'shufle'", "neither a time", "load"),
+    ),
+    "stop with itself": (stopping("probe", messages=5), ("probe.stop", "'probe'", "load")),
+    "stop with endless traffic": (stopping("load"), ("probe.stop", "'load'", "messages")),
+    "stop as a number": (traffic(stop=5), ("load.stop", "5", "unit")),
+    "a port's buffer on an unknown switch": (
+        port_buffer(node="s7"),
+        ("x.toml: switch.port.1.node", "'s7'"),
+    ),
+    "a port's buffer on a host": (port_buffer(node="h0"), ("switch.port.1.node", "host.buffer")),
+    "a port's buffer that holds no packet": (
+        port_buffer(buffer="4 KiB"),
+        ("switch.port.1.buffer", "4096 B", "4122 B", "4160 B"),
+    ),
+    "a port's buffer on a lane out of range": (
+        port_buffer(lane=1),
+        ("switch.port.1.lane", "1", "0 to 0"),
+    ),
+    "a port's buffer without a size": (port_buffer(buffer=None), ("port.1.buffer", "missing")),
+    "unknown key of a port's buffer": (port_buffer(vl=1), ("switch.port.1.vl", "lane")),
+    "a port without a link": (
+        scenario(
+            fabric={"toml": UNLINKED},
+            switch={"port": [{"node": "s", "port": 2, "buffer": "64 KiB"}]},
+        ),
+        ("switch.port.1.port", "2 has no link", "1, 3"),
+    ),
+    "a crossbar of FIFO inputs": (
+        scenario(switch={"crossbar_speedup": 2}),
+        ("switch.crossbar_speedup", "2", "virtual_output_queues"),
+    ),
+    "a crossbar speedup of 0": (
+        scenario(switch={"crossbar_speedup": 0, "virtual_output_queues": True}),
+        ("switch.crossbar_speedup", "0", "1 to 254"),
+    ),
     "name with a dot": (traffic(name="a.b"), ("name", "'a.b'", "no dots")),
     "one name twice": (scenario(traffic=scenario()["traffic"] * 2), ("traffic", "'load'", "twice")),
     "traffic not a list": (scenario(traffic=5), ("traffic", "5", "[[traffic]]")),
@@ -171,6 +269,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "estimator of a ud probe": (
         traffic(kind="latency", size="64 B", transport="ud"),
         ("load.transport", "rc"),
+    ),
+    "a ping-pong of writes": (
+        traffic(kind="latency", estimator="ping-pong", operation="write"),
+        ("load.estimator", "send"),
     ),
     "unknown estimator": (
         traffic(kind="latency", estimator="x"),

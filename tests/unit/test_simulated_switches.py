@@ -44,10 +44,10 @@ def test_a_port_that_was_told_nothing_has_one_queue() -> None:
 def test_every_port_with_a_cable_can_be_told_and_no_other() -> None:
     switches = SimulatedSwitches(leaf_spine(2, 2, 3))
     ports = [PortName("leaf0", 4), PortName("h5", 1), PortName("leaf0", 9), PortName("x", 1)]
-    found = list(switches.abilities(ports).values())
-    assert found[:2] == [DEFAULT_ABILITY, DEFAULT_ABILITY]
-    assert found[2] == Failed("is not of the fabric")
-    assert isinstance(found[3], Failed)
+    result = list(switches.abilities(ports).values())
+    assert result[:2] == [DEFAULT_ABILITY, DEFAULT_ABILITY]
+    assert result[2] == Failed("is not of the fabric")
+    assert isinstance(result[3], Failed)
     switches.close()
 
 
@@ -101,10 +101,10 @@ def test_a_port_whose_writes_are_lost_has_the_old_tables_or_the_new(probability:
     for n in range(200):
         wanted = dict.fromkeys(ports, SPREAD if n % 2 else CROWDED)
         written = switches.write(wanted)
-        for port, told in written.items():
-            failed += isinstance(told, Failed)
-            assert told == wanted[port] or isinstance(told, Failed)
-            had[port] = had[port] if isinstance(told, Failed) else told
+        for port, outcome in written.items():
+            failed += isinstance(outcome, Failed)
+            assert outcome == wanted[port] or isinstance(outcome, Failed)
+            had[port] = had[port] if isinstance(outcome, Failed) else outcome
         assert switches.read(ports) == had
     assert failed > 0
     switches.close()
@@ -115,9 +115,9 @@ def test_the_same_seed_loses_the_same_writes() -> None:
         switches = SimulatedSwitches(
             one_switch(2), failing=WriteFailures(probability=0.5, seed=seed)
         )
-        told = [switches.write({PORT: SPREAD if n % 2 else CROWDED})[PORT] for n in range(64)]
+        outcomes = [switches.write({PORT: SPREAD if n % 2 else CROWDED})[PORT] for n in range(64)]
         switches.close()
-        return [isinstance(one, Failed) for one in told]
+        return [isinstance(one, Failed) for one in outcomes]
 
     assert outcome(1) == outcome(1)
     assert outcome(1) != outcome(2)
@@ -153,16 +153,16 @@ def test_a_port_that_does_not_keep_what_it_was_told_is_put_back(
         keep(self, port, kept)
 
     monkeypatch.setattr(Registers, "write_weights", bent)
-    told = switches.write({PORT: SPREAD})[PORT]
-    assert isinstance(told, Failed)
-    assert told.problem.startswith("reads back as")
-    assert told.problem.endswith("it keeps its old tables")
+    outcome = switches.write({PORT: SPREAD})[PORT]
+    assert isinstance(outcome, Failed)
+    assert outcome.problem.startswith("reads back as")
+    assert outcome.problem.endswith("it keeps its old tables")
     assert switches.read([PORT]) == {PORT: CROWDED}
     switches.close()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "able", "told"),
+    ("wanted", "able", "message"),
     [
         (
             Tables(queue_of=(0,) * 16, weights=(2041, *[0] * 7)),
@@ -178,10 +178,10 @@ def test_a_port_that_does_not_keep_what_it_was_told_is_put_back(
         (Tables(queue_of=(0,) * 16, weights=(200_001, *[0] * 15)), HTB, "weights sum to 200001"),
     ],
 )
-def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, able: Ability, told: str) -> None:
-    found = find_refusal(wanted, able)
-    assert found is not None
-    assert found.startswith(told)
+def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, able: Ability, message: str) -> None:
+    result = find_refusal(wanted, able)
+    assert result is not None
+    assert result.startswith(message)
 
 
 def test_ports_may_have_abilities_of_their_own() -> None:
@@ -199,17 +199,17 @@ def test_ports_may_have_abilities_of_their_own() -> None:
 
 def test_registers_are_a_byte_for_each_level_then_weights_and_lane() -> None:
     layout = RegisterLayout(levels=2, queues=2)
-    told = Tables(queue_of=(1, 0), weights=(7, 258), lane=Lane(queue=1, limit=5))
-    registers = layout.pack_map(told) + layout.pack_weights(told)
+    tables = Tables(queue_of=(1, 0), weights=(7, 258), lane=Lane(queue=1, limit=5))
+    registers = layout.pack_map(tables) + layout.pack_weights(tables)
     assert registers.hex() == "0100" + "00000007" + "00000102" + "00000001" + "00000005"
 
 
 def test_a_fabric_is_read_from_files_and_routed_where_it_is_not(tmp_path: Path) -> None:
     path = tmp_path / "fabric.toml"
     path.write_text(write_toml(leaf_spine(2, 1, 2)).split("[[route]]")[0])
-    found = read_routed_fabric(str(path))
-    assert found.routes is not None
-    assert len(found.hosts) == 4
+    result = read_routed_fabric(str(path))
+    assert result.routes is not None
+    assert len(result.hosts) == 4
 
 
 def test_a_lane_may_have_the_greatest_limit_that_is_one() -> None:

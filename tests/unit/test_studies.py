@@ -27,23 +27,41 @@ from weft.studies import (
     model_point,
     row_line,
     run_study,
+    simulation_point,
     study_figures,
     study_records,
 )
-from weft.studies.observation import ANOTHER_SYSTEM, MEDIAN_RTT, TAIL_RTT, Records
+from weft.studies.observation import ANOTHER_SYSTEM, MEDIAN_RTT, TAIL_RTT, Records, judge_unmodelled
+from weft.studies.points import record_point, simulate_scenario
 from weft.studies.published import find_table
 from weft.studies.report import (
     pair_rows,
+    study_list,
     study_table,
     summarise_claims,
     summarise_predictions,
+    summarise_roles,
     summarise_rows,
 )
 from weft.studies.rperf import RPERF
 from weft.studies.rperf.rperf_setups import shares
+from weft.studies.run_studies import run_studies
 from weft.studies.study import RPERF_PAPER, Study
 
-KEYS = ["study", "setting", "quantity", "unit", "published", "ours", "ratio", "source", "system"]
+KEYS = [
+    "study",
+    "setting",
+    "quantity",
+    "unit",
+    "published",
+    "bound",
+    "ours",
+    "ratio",
+    "role",
+    "source",
+    "system",
+]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "studies.md"
 NAMES = [f"rperf-fig{n}" for n in ("4", "5", "6", "7a", "7b", "8", "9", "10", "11", "12", "13")]
 
 
@@ -136,45 +154,92 @@ def test_median_and_tail_and_the_ends_of_a_range_are_paired():
     assert [len(pair) for pair in pair_rows(rows)] == [2, 2, 1, 1]
 
 
-def test_what_served_to_set_a_parameter_is_no_prediction_and_the_docs_count_it():
-    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text("utf-8")
-    totals = Counter()
-    for study in RPERF:
-        parameters = find_table(study.name).cells("sets")
-        rows = [o for o in study.observations if o.published is not None]
-        assert [o.is_prediction for o in rows] == [not parameter for parameter in parameters]
-        figure = study.name.removeprefix("rperf-fig")
-        free = parameters.count("")
-        served = len(parameters) - free
-        totals.update(rows=len(rows), served=served)
-        assert re.search(
-            rf"^\| {figure} \| {len(rows)} \| {served} \| .*\| {free}\b", text, re.MULTILINE
-        ), figure
-    counts = f"Of the {totals['rows']} published values {totals['served']} were used to set one"
-    assert counts in " ".join(text.split())
+def count_roles(studies) -> Counter:
+    """Rows by role, bounds apart from values."""
+    counts = Counter()
+    for o in (o for study in studies for o in study.observations if o.published is not None):
+        counts["bound" if o.bound and o.role == "prediction" else o.counts_as] += 1
+    return counts
+
+
+def documented_counts(first_cell: str) -> list[int]:
+    """The numbers of the one row of docs/studies.md with this first cell."""
+    lines = [
+        line
+        for line in DOCUMENT.read_text("utf-8").splitlines()
+        if re.match(rf"\| {re.escape(first_cell)} \| \d", line)
+    ]
+    assert len(lines) == 1, first_cell
+    cells = [cell.strip() for cell in lines[0].split("|")[2:]]
+    return [int(cell) for cell in cells if cell.isdigit()]
+
+
+@pytest.mark.parametrize("study", RPERF, ids=lambda study: study.name)
+def test_a_value_that_set_a_parameter_is_a_fit_and_one_that_stands_elsewhere_a_repeat(study):
+    rows = [o for o in study.observations if o.published is not None]
+    for o, parameter in zip(rows, find_table(study.name).cells("sets"), strict=True):
+        repeated = str(parameter).startswith("repeats ")
+        assert o.role == ("repeat" if repeated else "fit" if parameter else "prediction")
+    counts = count_roles([study])
+    wanted = [len(rows), counts["fit"], counts["repeat"], counts["prediction"]]
+    assert documented_counts(study.name.removeprefix("rperf-fig")) == wanted
+
+
+def test_the_docs_count_fits_checks_repeats_and_predictions_by_paper():
+    roles = ("fit", "check", "repeat", "shown", "prediction", "bound")
+    papers = dict.fromkeys(study.paper.short for study in STUDIES)
+    for paper in papers:
+        counts = count_roles([study for study in STUDIES if study.paper.short == paper])
+        assert documented_counts(paper) == [counts[role] for role in roles], paper
+    total = count_roles(STUDIES)
+    assert documented_counts("all") == [total[role] for role in roles]
 
 
 @pytest.mark.parametrize(
-    ("source", "predicted", "expected"),
+    ("changes", "expected"),
     [
-        ("simulation", None, True),
-        ("measurement", None, True),
-        ("model", None, False),
-        ("model", True, True),
-        ("simulation", False, False),
+        ({}, "prediction"),
+        ({"role": "fit"}, "fit"),
+        ({"published": None}, ""),
+        ({"tolerance": ANOTHER_SYSTEM, "role": "fit"}, "shown"),
+        ({"kind": "gain"}, "shown"),
     ],
 )
-def test_a_models_row_is_fitted_and_any_other_predicted_unless_it_says_otherwise(
-    source, predicted, expected
-):
-    assert observation(source=source, predicted=predicted).is_prediction is expected
+def test_only_a_judged_row_counts_by_its_role(changes, expected):
+    assert observation(**changes).counts_as == expected
+    assert row(10, **changes).judged == (expected not in ("", "shown"))
 
 
-def test_predictions_are_counted_apart():
-    assert summarise_predictions([row(10, predicted=False), row(10), row(99)]) == (
-        "1 of the 3 served to set parameters; "
-        "of the other 2, the predictions, 1 are within tolerance."
+@pytest.mark.parametrize(
+    ("bound", "ours", "within"),
+    [(">", 10.1, True), (">", 10, False), (">", 9.9, False), ("<", 9.9, True), ("<", 10, False)],
+)
+def test_a_bound_is_met_on_its_side_only_and_has_no_ratio(bound, ours, within):
+    bounded = row(ours, bound=bound)
+    assert bounded.within is within
+    assert bounded.ratio is None
+    assert bounded.judged
+    assert bounded.unexplained is not within
+
+
+def test_the_headline_is_how_near_the_predictions_are():
+    near = [row(ours) for ours in (9.0, 11.0, 11.1, 11.5, 12.0, 12.1, 99)]
+    others = [row(10, role="fit"), row(10, role="check"), row(10, role="repeat")]
+    bounds = [row(11, bound=">"), row(9, bound=">"), row(9, bound=">", role="fit")]
+    assert summarise_predictions([*near, *others, *bounds]) == (
+        "Physical predictions: 7, of which 2 within 10 %, 4 within 15 %, 5 within 20 %. "
+        "Predicted bounds: 2, of which 1 hold."
     )
+    assert summarise_roles([*near, *others, *bounds]) == (
+        "Fits (the value set a parameter): 2; checks (arithmetic, definitions, examples): 1; "
+        "repeats of another row: 1."
+    )
+    assert summarise_roles(near) == ""
+
+
+def test_a_list_of_studies_counts_the_roles_of_their_rows():
+    line = next(line for line in study_list(STUDIES).splitlines() if line.startswith("rperf-fig4 "))
+    assert "6 fit, 2 prediction" in line
 
 
 def test_the_verdict_counts_what_is_outside_and_explained():
@@ -214,9 +279,17 @@ def test_studies_are_found_once_each_and_all_means_all():
     assert find_studies(["all"]) == list(STUDIES)
 
 
-def test_an_unknown_study_is_named_with_those_that_there_are():
-    with pytest.raises(InputError, match=r"'fig99' is unknown; use all, rperf-fig4"):
-        find_studies(["fig99"])
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("fig99", "'fig99' is unknown; weft study list has all"),
+        ("fig10", "'fig10' is unknown; did you mean rperf-fig10 or ib2016-fig10? weft study list"),
+        ("rperf-fg5", "'rperf-fg5' is unknown; did you mean rperf-fig5"),
+    ],
+)
+def test_an_unknown_study_is_named_with_those_that_are_meant(name, line):
+    with pytest.raises(InputError, match=re.escape(line)):
+        find_studies([name])
 
 
 # ---- Running ----------------------------------------------------------------------------------
@@ -314,9 +387,7 @@ def test_what_this_machine_cannot_give_is_left_out_and_told():
     assert [verdict.word for verdict in result.verdicts] == ["holds", "not judged"]
     assert result.verdicts[1].evidence == "no such device"
     assert "Not available: gone: no such device" in study_table(result)
-    assert summarise_claims([result]) == (
-        "Of 2 claims of the papers 1 holds, 1 could not be judged."
-    )
+    assert summarise_claims([result]) == "Of 2 claims of the papers: 1 holds, 1 not judged."
 
 
 def test_a_ratio_to_another_system_is_shown_and_not_judged():
@@ -336,10 +407,13 @@ def test_what_there_is_nothing_of_is_left_out():
 
 def test_claims_are_counted_by_what_became_of_them():
     holds = [True, True, False, False, False, None]
-    claims = tuple(claim(lambda _, h=h: Verdict(holds=h, evidence="")) for h in holds)
-    assert summarise_claims([run_study(a_study(claims=claims))]) == (
-        "Of 6 claims of the papers 2 hold, 3 do not, 1 could not be judged."
+    claims = [claim(lambda _, h=h: Verdict(holds=h, evidence="")) for h in holds]
+    claims.append(claim(judge_unmodelled("no cache")))
+    result = run_study(a_study(claims=tuple(claims)))
+    assert summarise_claims([result]) == (
+        "Of 7 claims of the papers: 2 hold, 3 do not hold, 1 not judged, 1 not modelled."
     )
+    assert (result.verdicts[-1].word, result.verdicts[-1].evidence) == ("not modelled", "no cache")
 
 
 def test_a_gain_has_no_ratio_and_is_not_judged():
@@ -426,17 +500,85 @@ def test_an_unknown_study_is_exit_status_2_and_one_line(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_an_interrupt_keeps_the_studies_that_were_finished(monkeypatch, tmp_path, capsys):
-    def interrupted_at_the_second(study, progress, connect):
-        if study.name != "rperf-fig11":
-            raise KeyboardInterrupt
-        return run_study(study, progress, connect)
+def interrupt_before(monkeypatch, number: int) -> list[str]:
+    """The settings that are simulated; the given one of them never is, an interrupt comes first."""
+    simulated = []
 
-    monkeypatch.setattr("weft.cli.study.run_study", interrupted_at_the_second)
-    file = tmp_path / "r.jsonl"
-    assert main(["study", "run", "rperf-fig11", "rperf-fig10", "-o", str(file)]) == 1
-    assert len(read_records(file).records) == 4
+    def simulate_or_interrupt(setting, scenario, progress):
+        if len(simulated) + 1 == number:
+            raise KeyboardInterrupt
+        simulated.append(setting)
+        return simulate_scenario(setting, scenario, progress)
+
+    monkeypatch.setattr("weft.studies.run_studies.simulate_scenario", simulate_or_interrupt)
+    return simulated
+
+
+def records_without_headers(path) -> list[bytes]:
+    return [line for line in path.read_bytes().splitlines() if b'"weft":"record"' in line]
+
+
+def test_an_interrupt_keeps_finished_studies_and_the_same_command_resumes_the_others(
+    monkeypatch, tmp_path, capsys
+):
+    file, names = tmp_path / "r.jsonl", ["rperf-fig11", "rperf-fig10"]
+    argv = ["study", "run", *names, "-j", "1", "-o", str(file)]
+    sizes = [len(study.points) for study in find_studies(names)]
+    interrupt_before(monkeypatch, sizes[0] + 3)
+    assert main(argv) == 130
+    kept = read_records(file).records
+    assert [record.kind for record in kept] == ["simulation"] * sizes[0] + [
+        "study",
+        "simulation",
+        "simulation",
+    ]
     assert "rperf-fig11" in capsys.readouterr().out
+    simulated = interrupt_before(monkeypatch, 0)
+    assert main(argv) == 0
+    output = capsys.readouterr()
+    assert output.err.startswith(f"resuming: {sizes[0] + 2} of {sum(sizes)} simulations are stored")
+    assert len(simulated) == sizes[1] - 2
+    assert len(read_records(file).headers) == 2
+    whole = tmp_path / "whole.jsonl"
+    assert main([*argv[:-1], str(whole)]) == 0
+    assert capsys.readouterr().out == output.out
+    assert records_without_headers(file) == records_without_headers(whole)
+
+
+def test_records_and_tables_are_the_same_whatever_the_number_of_processes(tmp_path, capsys):
+    printed, stored = [], []
+    for jobs in ("1", "2"):
+        file = tmp_path / f"{jobs}.jsonl"
+        argv = ["study", "run", "rperf-fig11", "saba-fig4.3", "-j", jobs, "-o", str(file)]
+        assert main(argv) == 0
+        printed.append(capsys.readouterr().out)
+        stored.append(records_without_headers(file))
+    assert printed[0] == printed[1]
+    assert stored[0] == stored[1]
+
+
+def test_a_measured_study_waits_until_nothing_is_simulated(monkeypatch):
+    def measure():
+        order.append("measured")
+        return {}
+
+    order = interrupt_before(monkeypatch, 0)
+    two_hops = find_studies(["rperf-fig11"])[0]
+    timed = record_point("t", {}, measure, "", "timed")
+    studies = [a_study(points=(timed,)), two_hops]
+    run_studies(studies, lambda study, records: run_study(study, simulated=records))
+    assert order == [*(point.setting for point in two_hops.points), "measured"]
+
+
+def test_a_simulation_that_fails_in_a_process_is_named_by_study_and_setting(monkeypatch, capsys):
+    bad = simulation_point("no end", {}, {"duration": "1 us", "fabric": {}}, "omnet")
+    fine = find_studies(["rperf-fig11"])[0].points
+    monkeypatch.setattr(
+        "weft.cli.study.find_studies", lambda _: [a_study(name="s", points=(bad, *fine))]
+    )
+    assert main(["study", "run", "s", "-j", "2"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("weft: s, no end: no end: fabric")
 
 
 def test_a_directory_that_cannot_be_made_is_exit_status_2(tmp_path, capsys):

@@ -26,7 +26,7 @@ def controller() -> Iterator[GrpcController]:
 
 @pytest.fixture
 def app(controller: GrpcController) -> Iterator[App]:
-    with register("sort", controller=controller.address) as made:
+    with register("sort", controller=controller.address, wait_s=10.0) as made:
         yield made
 
 
@@ -47,7 +47,7 @@ def both(kind: tuple[str, str]) -> tuple[EndpointConfig, EndpointConfig]:
 
 
 @pytest.mark.parametrize("kind", [("tcp", ""), ("tcp", "msg"), ("tcp;ofi_rxm", "rdm")], ids=str)
-def test_an_endpoint_is_marked_told_and_closed_as_one_connection(
+def test_an_endpoint_is_marked_reported_and_closed_as_one_connection(
     app: App, controller: GrpcController, kind: tuple[str, str]
 ) -> None:
     with connected_endpoints(app, *both(kind), ("a", "b")) as (ours, theirs):
@@ -97,7 +97,7 @@ def test_without_a_controller_an_endpoint_is_opened_unmarked() -> None:
         assert not ours.is_counted
 
 
-def test_an_endpoint_that_cannot_be_connected_is_closed_and_never_told(
+def test_an_endpoint_that_cannot_be_connected_is_closed_and_never_reported(
     app: App, controller: GrpcController
 ) -> None:
     with pytest.raises(InputError, match="malformed"):
@@ -107,7 +107,7 @@ def test_an_endpoint_that_cannot_be_connected_is_closed_and_never_told(
 
 
 def test_a_level_that_only_ethernet_has_is_no_service_level(controller: GrpcController) -> None:
-    with register("scan", controller=controller.address) as app:
+    with register("scan", controller=controller.address, wait_s=10.0) as app:
         made = EndpointConfig()
         app.assign(made)
         assert (app.level, app.service_level, app.traffic_class) == (20, 0, 80)

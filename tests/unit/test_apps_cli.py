@@ -40,9 +40,9 @@ def test_list_has_a_line_per_application(filled: Apps, capsys: pytest.CaptureFix
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["saba-lr", "saba-sql"]
     assert filled("list", "--json") == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["floor"] for row in found] == [0.1, 0.1]
-    assert found[1]["slowdown_at_floor"] == pytest.approx(2.2)
+    outcome = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["floor"] for row in outcome] == [0.1, 0.1]
+    assert outcome[1]["slowdown_at_floor"] == pytest.approx(2.2)
 
 
 def test_show_prints_the_curve(filled: Apps, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,10 +90,10 @@ def test_a_damaged_file_is_told_and_the_others_are_listed(
 ) -> None:
     (tmp_path / "t" / "saba-lr.json").write_text("{")
     assert filled("list") == 1
-    told = capsys.readouterr()
-    assert "saba-sql" in told.out
-    assert told.err.count("\n") == 1
-    assert "saba-lr.json: damaged" in told.err
+    message = capsys.readouterr()
+    assert "saba-sql" in message.out
+    assert message.err.count("\n") == 1
+    assert "saba-lr.json: damaged" in message.err
 
 
 BAD = {
@@ -125,12 +125,12 @@ BAD = {
 def test_bad_input_is_one_line_and_changes_nothing(
     case: str, filled: Apps, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, told = BAD[case]
+    words, message = BAD[case]
     assert filled(*words) == 2
     result = capsys.readouterr()
     assert result.out == ""
     assert result.err.count("\n") == 1
-    assert told in result.err
+    assert message in result.err
     assert filled("list", "--json") == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench import measure, ours
+from bench import defaults, measure, ours
 from bench.figure import Figure, save
 from bench.ours import Round
-from bench.peers import fi_pingpong, qperf, sockperf
+from bench.peers import fi_pingpong, iperf3, qperf, sockperf
 from bench.wide import wide
 
 # Recorded from sockperf 3.7, qperf 0.4.11 and fi_pingpong 1.17.
@@ -58,6 +60,63 @@ def test_figures_are_read_from_what_the_peers_print() -> None:
 
 def test_of_udp_what_arrived_counts_not_what_was_sent() -> None:
     assert qperf.bandwidth_in(QPERF_UDP) == 2862701
+
+
+IPERF3 = {
+    "end": {
+        "sum": {"bits_per_second": 8e9, "lost_percent": 25},
+        "sum_received": {"bits_per_second": 4e9},
+    }
+}
+
+
+def test_of_iperf3_what_arrived_counts() -> None:
+    text = json.dumps(IPERF3)
+    assert iperf3.bandwidth_in(text) == 0.5e9
+    assert iperf3.bandwidth_in(text, "udp") == 0.75e9
+
+
+def test_the_grid_has_every_size_that_a_peer_can_and_ours_at_its_defaults() -> None:
+    sizes = {
+        part: {(case.what.size_bytes, case.what.block) for case in defaults._cases(part)}
+        for part in defaults.PARTS
+    }
+    assert sizes["tcp latency"] == {
+        *((size, False) for size in (14, 200, 1500, 9000)),
+        *((size, True) for size in (1, 200, 1500, 9000, 100_000)),
+    }
+    assert sizes["udp throughput"] == {
+        (size, block) for size in (8, 200, 1500, 9000) for block in (False, True)
+    }
+    assert {size for size, _ in sizes["ofi latency"]} == set(defaults.SIZES)
+    every = [case for part in defaults.PARTS for case in defaults._cases(part)]
+    assert all(case.peers and case.rounds >= 9 and case.what.defaults for case in every)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "goal", "said"),
+    [
+        ("1.06", "≤ 1.05", "≤ 1.05 *"),
+        ("1.05", "≤ 1.05", "≤ 1.05"),
+        ("0.94", "≥ 0.95", "≥ 0.95 *"),
+        ("", "", ""),
+    ],
+)
+def test_a_ratio_past_its_goal_is_marked(ratio: str, goal: str, said: str) -> None:
+    assert defaults._mark(["what", ratio, "range", "9", goal]) == [
+        "what",
+        ratio,
+        "range",
+        "9",
+        said,
+    ]
+
+
+def test_a_round_at_defaults_is_what_the_commands_measure() -> None:
+    timed = ours.run(Round(transport="tcp", seconds=0.02, block=True, defaults=True))
+    assert timed["mean_us"] > 0
+    streamed = ours.run(Round(transport="tcp", test="stream", seconds=0.02, defaults=True))
+    assert streamed["bytes_per_s"] > 0
 
 
 def test_output_without_the_figure_is_an_error() -> None:
@@ -133,3 +192,11 @@ def test_one_stream_of_ours_is_counted_where_it_arrives() -> None:
     )
     assert answer["messages_per_s"] > 0
     assert answer["lost"] == 0
+
+
+def test_memory_is_that_of_the_benchmark_not_of_who_started_it() -> None:
+    ballast = b"\1" * (400 << 20)  # in the parent
+    command = [sys.executable, "-m", "bench.scenarios", "S2-k8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert 10 < json.loads(done.stdout)["peak_rss_mib"] < 300
+    del ballast

@@ -86,7 +86,7 @@ def test_a_socket_of_ipv6_is_connected_and_marked(caller: Caller, kind: str) -> 
         assert caller.ask("tos 0") == "tos 12"
 
 
-def test_what_is_declared_is_told_and_what_is_destroyed_is_not(
+def test_what_is_declared_is_reported_and_what_is_destroyed_is_not(
     caller: Caller, controller: JsonController
 ) -> None:
     caller.ask("declare a b")
@@ -108,7 +108,9 @@ def test_connections_outlive_the_registration_until_they_are_destroyed(
     assert caller.ask("destroy 0") == "destroyed 0"
 
 
-def test_many_connections_are_told_once_each(caller: Caller, controller: JsonController) -> None:
+def test_many_connections_are_reported_once_each(
+    caller: Caller, controller: JsonController
+) -> None:
     for number in range(300):
         caller.ask(f"declare a b{number}")
     until(lambda: len(controller.model.connections) == 300)
@@ -120,7 +122,7 @@ def test_the_lease_is_renewed(caller: Caller, controller: JsonController) -> Non
     assert not caller.warnings
 
 
-def test_a_lease_that_was_lost_is_replaced_and_connections_are_told_again(
+def test_a_lease_that_was_lost_is_replaced_and_connections_are_reported_again(
     caller: Caller, controller: JsonController
 ) -> None:
     caller.ask("declare a b")
@@ -188,7 +190,7 @@ def test_without_a_controller_one_warning_and_everything_works(
     assert caller.warnings == ["warning No such file or directory"]
 
 
-def test_when_the_controller_comes_open_connections_are_marked_and_told(
+def test_when_the_controller_comes_open_connections_are_marked_and_reported(
     program: Path, tmp_path: Path, listener: socket.socket
 ) -> None:
     model, path = ModelController(), tmp_path / "control.sock"
@@ -233,7 +235,7 @@ def test_hosts_are_of_at_most_255_characters(caller: Caller) -> None:
     assert caller.ask(f"declare a {'x' * 256}") == "failed"
 
 
-def test_a_socket_that_cannot_be_connected_is_told_by_errno(caller: Caller) -> None:
+def test_a_socket_that_cannot_be_connected_sets_errno(caller: Caller) -> None:
     assert caller.ask("create 127.0.0.1 1 tcp") == "failed"
 
 
@@ -280,7 +282,7 @@ def test_one_that_may_have_been_counted_and_is_closed_is_closed_there_too(
     assert controller.model.opened == 1
 
 
-def test_a_socket_that_is_not_ours_to_open_is_told(
+def test_a_socket_that_is_not_ours_to_open_is_refused(
     program: Path, controller: JsonController
 ) -> None:
     if os.geteuid() != 0:

@@ -81,6 +81,22 @@ def test_no_call_costs_more_than_can_be_had(clock: Clock) -> None:
     run(rates.admit(caller, 1e9))
 
 
+def test_many_callers_of_one_identity_share_its_rate(clock: Clock) -> None:
+    """Beyond a burst of twice its rate, a thousand processes get what their user may."""
+    limits = Limits(rate_per_s=100.0, burst=400.0, identity_rate_per_s=1000.0)
+    rates = RateLimits(limits, clock)
+    for number in range(1000):
+        run(rates.pace(rates.caller(f"{number}", "alice"), 1.0))
+    began_s = clock.now_s
+    for number in range(1000):
+        for _ in range(5):
+            run(rates.pace(rates.caller(f"{number}", "alice"), 1.0))
+    assert clock.now_s - began_s >= (5000 - 2 * 1000) / 1000
+    idle_s = clock.now_s
+    run(rates.pace(rates.caller("another", "bob"), 1.0))
+    assert clock.now_s == idle_s
+
+
 def test_coming_again_and_again_brings_no_more_than_staying(clock: Clock) -> None:
     """What newcomers begin with comes back at the rate of one caller."""
     rates = RateLimits(LIMITS, clock)

@@ -1,6 +1,6 @@
 """Campaigns: what is stored is not run again, what was cut short is."""
 
-from weft.records import Provenance, Record, note_ending, read_records
+from weft.records import Provenance, Record, RecordWriter, note_ending, read_records
 from weft.records.campaign import Campaign, run_campaign
 
 
@@ -73,6 +73,13 @@ def test_a_point_that_was_cut_short_is_stored_runs_again_and_is_replaced(tmp_pat
     assert stored(tmp_path / "r") == [("a", ""), ("b", ""), ("c", "")]
 
 
+def test_a_resumed_run_stores_its_own_records_in_the_order_of_the_points(tmp_path):
+    run_campaign(campaign(tmp_path / "r", "b"), Runner("b"))
+    run_campaign(campaign(tmp_path / "r", "abcd"), Runner("dca"))
+    assert stored(tmp_path / "r") == [("b", ""), ("a", ""), ("c", ""), ("d", "")]
+    assert len(read_records(tmp_path / "r").headers) == 2
+
+
 def test_an_interrupt_keeps_what_is_done(tmp_path):
     done = run_campaign(campaign(tmp_path / "r"), Runner(interrupt="c"))
     assert list(done) == ["a", "b"]
@@ -88,3 +95,17 @@ def test_records_of_other_points_stay(tmp_path):
 def test_how_a_run_ended_is_read_as_it_was_written():
     assert record("a", ending="peer lost: gone").ending == "peer lost: gone"
     assert record("a").ending == ""
+
+
+def test_an_interrupt_while_a_record_is_written_waits_until_it_is_stored(tmp_path, monkeypatch):
+    append, interrupts = RecordWriter.append, [KeyboardInterrupt, KeyboardInterrupt]
+
+    def interrupted(self, written):
+        if written.name == "b" and interrupts:
+            raise interrupts.pop()
+        append(self, written)
+
+    monkeypatch.setattr(RecordWriter, "append", interrupted)
+    done = run_campaign(campaign(tmp_path / "r"), Runner())
+    assert list(done) == ["a", "b"]
+    assert stored(tmp_path / "r") == [("a", ""), ("b", "")]

@@ -73,6 +73,37 @@ def test_a_namespace_that_is_nowhere_has_taken_its_links_with_it(journals: Path)
     assert not path.exists()
 
 
+@pytest.mark.parametrize("receiving", [False, True])
+@pytest.mark.parametrize("is_unmounted", [False, True])
+def test_a_namespace_that_is_being_deleted_has_taken_its_links_with_it(
+    journals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    receiving: bool,
+    is_unmounted: bool,
+) -> None:
+    """`ip netns del` unmounts it first: an empty file stays for a moment."""
+    monkeypatch.setattr(namespaces, "DIRECTORY", tmp_path)
+    if is_unmounted:
+        (tmp_path / "weft-bed-h1").touch()
+    path = write(journals, loopback(namespace="weft-bed-h1", receiving=receiving))
+    assert caps.restore_leftovers() == 1
+    assert not path.exists()
+
+
+def test_an_end_that_goes_while_it_is_restored_is_no_failure(
+    journals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(saved: SavedEnd) -> None:
+        monkeypatch.setattr(link_ends, "exists", lambda _: False)
+        raise InputError(str(saved.end), "has no queueing discipline")
+
+    monkeypatch.setattr(link_ends, "restore", lose)
+    path = write(journals, loopback())
+    assert caps.restore_leftovers() == 1
+    assert not path.exists()
+
+
 def test_what_lies_in_the_working_directory_is_not_run_by_the_watchdog(
     journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,8 +117,8 @@ def test_what_lies_in_the_working_directory_is_not_run_by_the_watchdog(
 def test_what_cannot_be_put_back_says_so_and_what_to_do_then(journals: Path) -> None:
     """Options that no kernel takes, and that only root may set: nothing is changed."""
     path = write(journals, loopback(kind="tbf", handle=1 << 16))
-    told = rf"lo.*: not restored: .*repair it by hand, then remove {path}"
-    with pytest.raises(InputError, match=told):
+    message = rf"lo.*: not restored: .*repair it by hand, then remove {path}"
+    with pytest.raises(InputError, match=message):
         caps.restore_leftovers()
     assert path.exists()
 

@@ -100,7 +100,7 @@ def test_every_field_has_the_core_s_name_and_default():
         ({"samples": 1 << 40}, "unknown field 'samples'"),
         ({"transport": "delay"}, "transport 'delay' does not go between peers"),
         ({"transport": "carrier pigeon"}, "does not go between peers"),
-        ({"server": {"port": 256}}, "port 256 is not a whole number from 1 to 255"),
+        ({"server": {"port": 256}}, "port 256 is not a whole number from 0 to 255"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_value(config, problem):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,23 @@ def test_records_are_the_same_whatever_the_number_of_processes(scenario, capsys)
     assert printed[0] == printed[1]
 
 
+def test_a_comparison_without_a_common_point_names_the_setting_and_is_no_success(scenario, capsys):
+    for file, seed in (("a.jsonl", 1), ("b.jsonl", 2)):
+        assert main(["simulate", scenario, "--set", f"seed={seed}", "-o", file]) == 0
+    assert main(["simulate", scenario, "--sweep", "seed=2,3", "-o", "two.jsonl"]) == 0
+    capsys.readouterr()
+    line = error_line(capsys, "compare", "a.jsonl", "b.jsonl")
+    assert "no point in common: A and B differ in seed (1 in A, 2 in B); add --ignore seed" in line
+    assert main(["compare", "a.jsonl", "b.jsonl", "--ignore", "seed"]) == 0
+    assert "goodput" in capsys.readouterr().out
+    assert "--ignore sed: no record has that setting; use: seed" in error_line(
+        capsys, "compare", "a.jsonl", "b.jsonl", "--ignore", "sed"
+    )
+    assert "two records have this name and settings" in error_line(
+        capsys, "compare", "a.jsonl", "two.jsonl", "--ignore", "seed"
+    )
+
+
 # ---- Options ----------------------------------------------------------------------------------
 
 
@@ -219,14 +237,30 @@ def test_an_interrupt_while_a_command_is_loaded_is_one_line_and_status_1(monkeyp
         raise KeyboardInterrupt
 
     monkeypatch.setattr("weft.cli.import_module", interrupted)
-    assert main(["tour"]) == 1
+    assert main(["tour"]) == 130
+    assert capsys.readouterr().err == "weft: interrupted\n"
+
+
+def test_an_interrupt_that_python_drops_in_a_finalizer_is_raised_again(monkeypatch, capsys):
+    class Interrupted:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def load(_: str) -> None:
+        Interrupted()  # its finalizer runs here
+        time.sleep(30)
+
+    monkeypatch.setattr("weft.cli.import_module", load)
+    started = time.monotonic()
+    assert main(["tour"]) == 130
+    assert time.monotonic() - started < 20
     assert capsys.readouterr().err == "weft: interrupted\n"
 
 
 def test_a_killed_worker_is_one_line_and_status_2(scenario, monkeypatch, capsys):
-    monkeypatch.setattr("weft.simulate.sweep._end_with_parent", _die)
+    monkeypatch.setattr("weft.fleet.parallel.end_only_with_parent", _die)
     line = error_line(capsys, "simulate", scenario, "--sweep", WINDOWS, "-j", "2")
-    assert "small.toml: a process of the sweep was killed" in line
+    assert "small.toml: a process was killed" in line
 
 
 def _die(_: int) -> None:

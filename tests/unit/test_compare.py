@@ -1,5 +1,7 @@
 """Two sets of records side by side, and the conditions that fail them."""
 
+from dataclasses import replace
+
 import pytest
 
 from weft.errors import InputError
@@ -11,8 +13,9 @@ from weft.records import (
     Scalar,
     Series,
     compare,
-    fail_if,
+    find_failures,
     format_comparison,
+    ignore_settings,
     parse_check,
 )
 
@@ -50,6 +53,29 @@ def test_records_match_by_name_and_settings():
     assert [(d.a, d.b, d.ratio) for d in comparison.differences] == [(2, 3, 1.5)]
     assert comparison.only_a == ("incast (load=0.5)",)
     assert comparison.only_b == ("incast (load=0.7)",)
+
+
+def test_the_settings_that_keep_the_nearest_records_apart_are_named():
+    def at(**settings) -> Record:
+        return replace(record(x=Scalar(1, "B")), settings=settings)
+
+    a = [at(load=0.5, over="tcp", size_bytes=64), at(load=0.7, over="udp")]
+    b = [at(load=0.6, over="ofi", size_bytes=8), at(load=0.5, over="udp"), at(load=0.7, over="udp")]
+    comparison = compare(a, b)
+    assert comparison.settings == (("over", "tcp", "udp"), ("size_bytes", 64, None))
+    last = format_comparison(comparison).splitlines()[-1]
+    assert "over (tcp in A, udp in B), size_bytes (64 in A, default in B)" in last
+    assert "add --ignore over --ignore size_bytes" in last
+    # Without these settings only load tells them apart, and `size` is `size_bytes`.
+    a, b = (ignore_settings(side, ["over", "size"]) for side in (a, b))
+    comparison = compare(a, b)
+    assert (comparison.only_a, comparison.only_b) == ((), ("incast (load=0.6)",))
+    assert comparison.settings == ()
+
+
+def test_records_of_another_name_do_not_explain_a_missing_partner():
+    comparison = compare([record("a", x=Scalar(1, "B"))], [record("b", 0.9, x=Scalar(1, "B"))])
+    assert comparison.settings == ()
 
 
 def test_distributions_are_compared_at_each_percentile_and_the_mean():
@@ -149,25 +175,25 @@ def test_the_text_table_shows_values_ratios_and_strays():
 def test_checks_fail_exactly_when_their_condition_holds(check, fails):
     a = [record(probe__rtt=rtt(), s__goodput=Scalar(10e9, "b/s"))]
     b = [record(probe__rtt=rtt(2_000_000), s__goodput=Scalar(9e9, "b/s"))]
-    assert bool(fail_if(a, b, [check])) is fails
+    assert bool(find_failures(a, b, [check])) is fails
 
 
 def test_growth_from_zero_exceeds_every_ratio():
     a, b = [record(drops=Scalar(0, ""))], [record(drops=Scalar(1, ""))]
-    assert fail_if(a, b, ["drops:value > 100x"])
-    assert not fail_if(a, a, ["drops:value > 1x"])
-    assert not fail_if(a, a, ["drops:value > 0%"])
+    assert find_failures(a, b, ["drops:value > 100x"])
+    assert not find_failures(a, a, ["drops:value > 1x"])
+    assert not find_failures(a, a, ["drops:value > 0%"])
 
 
 def test_a_change_from_a_negative_value_counts_in_its_own_direction():
     a, b = [record(offset=Scalar(-10, "ns"))], [record(offset=Scalar(-5, "ns"))]
-    assert fail_if(a, b, ["offset:value > 49%"])
-    assert not fail_if(a, b, ["offset:value > 51%"])
-    assert fail_if(b, a, ["offset:value < -99%"])
+    assert find_failures(a, b, ["offset:value > 49%"])
+    assert not find_failures(a, b, ["offset:value > 51%"])
+    assert find_failures(b, a, ["offset:value < -99%"])
 
 
 def test_a_failure_says_which_record_quantity_and_values():
-    (failure,) = fail_if(
+    (failure,) = find_failures(
         [record(rtt=rtt())], [record(rtt=rtt(2_000_000))], ["p50 > 1.1x", "p50 > 2x"]
     )
     text = "incast (load=0.5): rtt p50: A 15 µs, B 16.99 µs"
@@ -188,4 +214,4 @@ def test_a_malformed_check_is_refused_with_the_grammar(text):
 )
 def test_a_check_that_tests_nothing_is_an_error_rather_than_a_pass(check):
     with pytest.raises(InputError, match="quantities in both files: rtt"):
-        fail_if([record(rtt=rtt())], [record(rtt=rtt())], [check])
+        find_failures([record(rtt=rtt())], [record(rtt=rtt())], [check])

@@ -57,14 +57,15 @@ AT_ONCE = {0: 0.0, 1: 0.0}
 
 
 class Invented:
-    """Runs that take given times on a clock of their own; the last one again and again."""
+    """Runs that take given times on a clock of their times_s; the last one again and again."""
 
     def __init__(self, *takes_s: Sequence[float]) -> None:
-        self.takes_s = [list(own) for own in takes_s]
+        self.takes_s = [list(times_s) for times_s in takes_s]
         self.clock_s = 0.0
         self.running: dict[int, tuple[float, float]] = {}  # when it ends, what it takes
         self.started: list[tuple[float, int]] = []
         self.stopped = False
+        self.waits = 0
 
     def name(self, number: int) -> str:
         return "ab"[number]
@@ -75,11 +76,13 @@ class Invented:
     def start(self, number: int) -> None:
         assert number not in self.running
         self.started.append((self.clock_s, number))
-        own = self.takes_s[number]
-        takes_s = own.pop(0) if len(own) > 1 else own[0]
+        times_s = self.takes_s[number]
+        takes_s = times_s.pop(0) if len(times_s) > 1 else times_s[0]
         self.running[number] = self.clock_s + takes_s, takes_s
 
     def next_end(self, wait_s: float) -> tuple[int, float] | None:
+        self.waits += 1
+        assert self.waits < 10_000, "it goes on for ever"
         end_s, number = min(
             ((end_s, n) for n, (end_s, _) in self.running.items()), default=(inf, -1)
         )
@@ -178,32 +181,34 @@ def test_an_interrupt_stops_all() -> None:
 
 
 def test_every_way_fills_the_managed_share_and_weft_favours_the_one_that_waits() -> None:
-    ways = build_schemes([SENDS, HIDES], 200e6)
-    assert tuple(ways) == SCHEMES
-    assert sum(ways[WEFT].weights) == pytest.approx(MANAGED)
-    assert ways[EQUAL].weights == (MANAGED / 2,) * 2
-    assert ways[WEFT].weights[1] == pytest.approx(0.25, abs=0.001)
-    assert ways[WEFT].promised == pytest.approx((1 / (MANAGED - 0.25), 1.0), rel=1e-3)
+    schemes = build_schemes([SENDS, HIDES], 200e6)
+    assert tuple(schemes) == SCHEMES
+    assert sum(schemes[WEFT].weights) == pytest.approx(MANAGED)
+    assert schemes[EQUAL].weights == (MANAGED / 2,) * 2
+    assert schemes[WEFT].weights[1] == pytest.approx(0.25, abs=0.001)
+    assert schemes[WEFT].promised == pytest.approx((1 / (MANAGED - 0.25), 1.0), rel=1e-3)
 
 
 def test_queues_of_a_way_take_every_mark_and_what_bears_none() -> None:
-    ways = build_schemes([SENDS, HIDES], 200e6)
-    assert [queue.dscps for queue in build_queues(ways[ONE])] == [(0,)]
-    queues = build_queues(ways[WEFT])
+    schemes = build_schemes([SENDS, HIDES], 200e6)
+    assert [queue.dscps for queue in build_queues(schemes[ONE])] == [(0,)]
+    queues = build_queues(schemes[WEFT])
     assert [queue.dscps for queue in queues] == [
         (0,),
         (application_dscp(0),),
         (application_dscp(1),),
     ]
-    assert [queue.weight for queue in queues] == pytest.approx([1 - MANAGED, *ways[WEFT].weights])
-    assert ways[WEFT].weights[0] > 2 * ways[WEFT].weights[1]
+    assert [queue.weight for queue in queues] == pytest.approx(
+        [1 - MANAGED, *schemes[WEFT].weights]
+    )
+    assert schemes[WEFT].weights[0] > 2 * schemes[WEFT].weights[1]
 
 
 def test_one_that_always_sends_gets_what_the_other_leaves() -> None:
     """Closed form: the other, at its weight, uses V / D of the link."""
     other = 1 + 0.4 * (1 / 0.5 - 1)
-    found = predict_slowdowns([SENDS, WAITS], [0.5, 0.5])
-    assert found == pytest.approx([1 / (1 - 0.4 / other), other], rel=1e-5)
+    slowdowns = predict_slowdowns([SENDS, WAITS], [0.5, 0.5])
+    assert slowdowns == pytest.approx([1 / (1 - 0.4 / other), other], rel=1e-5)
 
 
 def test_lending_agrees_with_a_fluid_simulation_of_sender_and_alternator() -> None:
@@ -220,17 +225,17 @@ def test_lending_agrees_with_a_fluid_simulation_of_sender_and_alternator() -> No
             if sending <= 0:
                 computing_s, sending, ended = 0.6, 0.4, ended + 1
         now_s += step_s
-    found = predict_slowdowns([SENDS, WAITS], [1 - weight, weight])
-    assert found[1] == pytest.approx(now_s / 50, rel=0.01)
-    assert found[0] == pytest.approx(now_s / sent_by_other, rel=0.01)
+    slowdowns = predict_slowdowns([SENDS, WAITS], [1 - weight, weight])
+    assert slowdowns[1] == pytest.approx(now_s / 50, rel=0.01)
+    assert slowdowns[0] == pytest.approx(now_s / sent_by_other, rel=0.01)
 
 
 def test_one_that_hides_is_not_helped_by_what_is_left_at_another_time() -> None:
     """Beside one that always sends it has its weight and no more."""
-    found = predict_slowdowns([SENDS, HIDES], [0.9, 0.1])
-    assert found[1] == pytest.approx(float(HIDES.slowdown(0.1)), rel=1e-5)
-    found = predict_slowdowns([WAITS, HIDES], [0.9, 0.1])
-    assert 1.2 < found[1] < float(HIDES.slowdown(0.1))
+    slowdowns = predict_slowdowns([SENDS, HIDES], [0.9, 0.1])
+    assert slowdowns[1] == pytest.approx(float(HIDES.slowdown(0.1)), rel=1e-5)
+    slowdowns = predict_slowdowns([WAITS, HIDES], [0.9, 0.1])
+    assert 1.2 < slowdowns[1] < float(HIDES.slowdown(0.1))
 
 
 def test_lending_never_makes_anyone_slower_than_its_weight_does() -> None:
@@ -244,10 +249,10 @@ def test_lending_never_makes_anyone_slower_than_its_weight_does() -> None:
             for _ in range(count)
         ]
         weights = (random.dirichlet(np.ones(count)) * 0.9 + 0.1 / count).tolist()
-        found = predict_slowdowns(models, weights)
+        slowdowns = predict_slowdowns(models, weights)
         promised = [float(m.slowdown(w)) for m, w in zip(models, weights, strict=True)]
-        assert (found <= np.array(promised) + 1e-6).all()
-        assert (found >= 1 - 1e-9).all()
+        assert (slowdowns <= np.array(promised) + 1e-6).all()
+        assert (slowdowns >= 1 - 1e-9).all()
     assert predict_slowdowns([SENDS], [0.5])[0] == pytest.approx(1.0)
 
 
@@ -290,12 +295,12 @@ def test_volume_is_that_of_the_busier_direction_where_they_were_counted_apart() 
 
 
 def test_who_sends_less_than_its_model_says_leaves_more() -> None:
-    told, less = (
+    more, less = (
         predict_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes) for volumes in ((), (1.0, 0.2))
     )
     assert less[0] == pytest.approx(1 / (1 - 0.2 / 1.4), rel=1e-5)
-    assert less[0] < told[0]
-    assert less[1] == pytest.approx(told[1])
+    assert less[0] < more[0]
+    assert less[1] == pytest.approx(more[1])
 
 
 @pytest.mark.parametrize("volumes", [[0.5], [0.5, 1.1], [-0.1, 0.5]])
@@ -306,20 +311,20 @@ def test_volumes_that_cannot_be_are_refused(volumes: list[float]) -> None:
 
 def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
     for models in ([SENDS, WAITS], [WAITS, HIDES], [SENDS, HIDES], [SENDS, SENDS]):
-        found = choose_weights(models)
-        assert found.sum() == pytest.approx(1)
+        weights = choose_weights(models)
+        assert weights.sum() == pytest.approx(1)
         total = LendingPort(models).total
         every = [total(np.array([w, 1 - w])) for w in np.arange(0.05, 0.951, 0.01)]
-        assert total(found) <= 1.01 * min(every)
+        assert total(weights) <= 1.01 * min(every)
 
 
 def test_weights_with_lending_keep_a_floor_above_equal_weights() -> None:
     """0.6 of the link is the least that one was profiled at: two others share the rest."""
     wide = Hinges(terms=((1.0, 0.4),), floor=0.6)
-    found = choose_weights([wide, SENDS, WAITS])
-    assert found.sum() == pytest.approx(1)
-    assert found[0] >= 0.6 - 1e-9
-    assert (found[1:] >= 0.05 - 1e-9).all()
+    weights = choose_weights([wide, SENDS, WAITS])
+    assert weights.sum() == pytest.approx(1)
+    assert weights[0] >= 0.6 - 1e-9
+    assert (weights[1:] >= 0.05 - 1e-9).all()
     full = [Hinges(terms=((1.0, 0.4),), floor=floor) for floor in (0.6, 0.39)]
     assert choose_weights(full, MANAGED) == pytest.approx([0.6, 0.39])
     assert tuple(build_schemes(full, 200e6)) == SCHEMES
@@ -345,21 +350,21 @@ def test_weights_that_cannot_be_are_refused(weights: list[float]) -> None:
 def test_every_repetition_has_each_alone_and_every_way_in_an_order_of_its_own() -> None:
     rounds = PLAN.rounds
     assert len(rounds) == 3 * 6
-    wanted = {(ALONE, (0,)), (ALONE, (1,)), *((way, (0, 1)) for way in SCHEMES)}
+    wanted = {(ALONE, (0,)), (ALONE, (1,)), *((scheme, (0, 1)) for scheme in SCHEMES)}
     for repetition in range(3):
-        found = [(r.scheme, r.numbers) for r in rounds if r.repetition == repetition]
-        assert set(found) == wanted
+        rounds_run = [(r.scheme, r.numbers) for r in rounds if r.repetition == repetition]
+        assert set(rounds_run) == wanted
     assert PLAN.rounds == rounds
     assert replace(PLAN, seed=6).rounds != rounds
 
 
 def test_what_has_a_record_is_not_run_again_and_others_records_are_refused() -> None:
-    ways = build_schemes([SENDS, HIDES], 200e6)
-    records = [measured(ways, round_, (1.0, 1.0)) for round_ in PLAN.rounds[:4]]
+    schemes = build_schemes([SENDS, HIDES], 200e6)
+    records = [measured(schemes, round_, (1.0, 1.0)) for round_ in PLAN.rounds[:4]]
     assert list_remaining(PLAN, records) == list(PLAN.rounds[4:])
-    check_resumable("x", PLAN, ways, records)
+    check_resumable("x", PLAN, schemes, records)
     with pytest.raises(InputError, match="has records with applications 'a b', not 'a c'"):
-        check_resumable("x", replace(PLAN, names=("a", "c")), ways, records)
+        check_resumable("x", replace(PLAN, names=("a", "c")), schemes, records)
 
 
 def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
@@ -373,7 +378,7 @@ def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "problem"),
     [
         (planned(place="there"), "with place 'here', not 'there'"),
         (planned(directory="/tmp"), "with directory '/', not '/tmp'"),
@@ -381,14 +386,14 @@ def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
         (replace(planned(), runs=3), "with runs 2, not 3"),
     ],
 )
-def test_a_series_goes_on_only_with_what_it_was_of(changed: Plan, told: str) -> None:
+def test_a_series_goes_on_only_with_what_it_was_of(changed: Plan, problem: str) -> None:
     plan = planned()
     records = [
         build_record(plan, round_, None, {0: [1.0], 1: [1.0]}, 0.5) for round_ in plan.rounds[:4]
     ]
     check_resumable("x", planned(), {ONE: Scheme(name=ONE)}, records)
     assert list_remaining(planned(), records) == list(plan.rounds[4:])
-    with pytest.raises(InputError, match=f"x: has records {told}; give another file"):
+    with pytest.raises(InputError, match=f"x: has records {problem}; give another file"):
         check_resumable("x", changed, {ONE: Scheme(name=ONE)}, records)
 
 
@@ -402,7 +407,7 @@ def test_a_series_does_not_go_on_after_another_profile_of_the_same_command() -> 
         check_resumable("x", replace(plan, identity=again), {ONE: Scheme(name=ONE)}, records)
 
 
-def test_records_that_do_not_tell_what_they_are_of_are_refused() -> None:
+def test_records_that_do_not_say_what_they_are_of_are_refused() -> None:
     """As those of weft before it kept that."""
     old = replace(PLAN, identity={"place": "here"})
     records = [
@@ -413,13 +418,13 @@ def test_records_that_do_not_tell_what_they_are_of_are_refused() -> None:
 
 
 def test_records_of_other_weights_or_predictions_are_refused() -> None:
-    ways = build_schemes([SENDS, HIDES], 200e6)
-    records = [measured(ways, round_, (1.0, 1.0)) for round_ in PLAN.rounds]
-    assert read_schemes("x", records) == ways
+    schemes = build_schemes([SENDS, HIDES], 200e6)
+    records = [measured(schemes, round_, (1.0, 1.0)) for round_ in PLAN.rounds]
+    assert read_schemes("x", records) == schemes
     changed = build_schemes([SENDS, WAITS], 200e6)
-    for way in (EQUAL, WEFT, LEND):
-        some = [record for record in records if record.settings["way"] in (ALONE, ONE, way)]
-        with pytest.raises(InputError, match=f"x: has records of .{way}. with other weights"):
+    for scheme in (EQUAL, WEFT, LEND):
+        some = [record for record in records if record.settings["way"] in (ALONE, ONE, scheme)]
+        with pytest.raises(InputError, match=f"x: has records of .{scheme}. with other weights"):
             check_resumable("x", PLAN, changed, some)
     others = [
         measured(changed, round_, (1.0, 1.0)) for round_ in PLAN.rounds if round_.scheme == WEFT
@@ -429,7 +434,7 @@ def test_records_of_other_weights_or_predictions_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "problem"),
     [
         ({"names": ("a",)}, "1 application"),
         ({"names": ("a", "a")}, "'a' is named twice"),
@@ -437,89 +442,89 @@ def test_records_of_other_weights_or_predictions_are_refused() -> None:
         ({"runs": 101}, "--runs: 101 is not in 1 to 100"),
     ],
 )
-def test_a_measurement_that_cannot_be_is_refused(changes: dict[str, object], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_a_measurement_that_cannot_be_is_refused(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
         replace(PLAN, **changes)  # type: ignore[arg-type]
 
 
 def measured(
-    ways: Mapping[str, Scheme],
+    schemes: Mapping[str, Scheme],
     round_: Round,
     slower: Sequence[float],
     unmarked: float | None = None,
 ) -> Record:
     taken = {n: [2.0 * slower[n], 2.2 * slower[n]] for n in round_.numbers}
-    return build_record(PLAN, round_, ways.get(round_.scheme), taken, 0.5, unmarked)
+    return build_record(PLAN, round_, schemes.get(round_.scheme), taken, 0.5, unmarked)
 
 
 # ---- Outcome ----------------------------------------------------------------------------------
 
 
 def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
-    ways = build_schemes([SENDS, HIDES], 200e6)
+    schemes = build_schemes([SENDS, HIDES], 200e6)
     noise = {0: 0.98, 1: 1.0, 2: 1.02}
-    by_way = {ALONE: (1.0, 1.0), ONE: (2.0, 1.6), EQUAL: (1.8, 1.2), WEFT: (1.4, 1.2)}
-    by_way[LEND] = by_way[EQUAL]
+    by_scheme = {ALONE: (1.0, 1.0), ONE: (2.0, 1.6), EQUAL: (1.8, 1.2), WEFT: (1.4, 1.2)}
+    by_scheme[LEND] = by_scheme[EQUAL]
     records = [
         measured(
-            ways,
+            schemes,
             round_,
             [
                 slow * (noise[round_.repetition] if round_.scheme != ALONE else 1)
-                for slow in by_way[round_.scheme]
+                for slow in by_scheme[round_.scheme]
             ],
         )
         for round_ in PLAN.rounds
     ]
-    found = compute_outcome(PLAN.names, ways, records)
-    assert found is not None
-    assert found.slowdown[WEFT]["a"].value == pytest.approx(1.4)
+    outcome = compute_outcome(PLAN.names, schemes, records)
+    assert outcome is not None
+    assert outcome.slowdown[WEFT]["a"].value == pytest.approx(1.4)
     values = [1.4 * n for n in noise.values()]
     half = student.ppf(0.975, 2) * stdev(values) / 3**0.5
-    assert found.slowdown[WEFT]["a"].half == pytest.approx(half)
-    assert found.overall[EQUAL].value == pytest.approx(1.5)
-    assert found.gains[WEFT, EQUAL].value == pytest.approx(0.2 / 1.5)
-    assert found.gains[WEFT, EQUAL].half < 0.02
-    text = format_outcome(found, ways)
+    assert outcome.slowdown[WEFT]["a"].half == pytest.approx(half)
+    assert outcome.overall[EQUAL].value == pytest.approx(1.5)
+    assert outcome.gains[WEFT, EQUAL].value == pytest.approx(0.2 / 1.5)
+    assert outcome.gains[WEFT, EQUAL].half < 0.02
+    text = format_outcome(outcome, schemes)
     assert "weft over equal queues: gain in mean slowdown +13.3% ± " in text
     assert "weft, lending over equal queues: gain in mean slowdown +0.0% ± 0.0, within" in text
 
 
 def test_the_error_of_the_time_alone_is_in_the_interval_of_what_is_relative_to_it() -> None:
     """Relative variances of a quotient add; every round beside others takes the same here."""
-    ways = build_schemes([SENDS, HIDES], 200e6)
+    schemes = build_schemes([SENDS, HIDES], 200e6)
     noise = {0: 0.95, 1: 1.0, 2: 1.05}
-    by_way = {ONE: (2.0, 1.5), EQUAL: (2.0, 1.5), WEFT: (1.0, 0.75), LEND: (1.0, 1.5)}
+    by_scheme = {ONE: (2.0, 1.5), EQUAL: (2.0, 1.5), WEFT: (1.0, 0.75), LEND: (1.0, 1.5)}
     records = [
-        measured(ways, round_, by_way.get(round_.scheme, (noise[round_.repetition], 1.0)))
+        measured(schemes, round_, by_scheme.get(round_.scheme, (noise[round_.repetition], 1.0)))
         for round_ in PLAN.rounds
     ]
-    found = compute_outcome(PLAN.names, ways, records)
-    assert found is not None
+    outcome = compute_outcome(PLAN.names, schemes, records)
+    assert outcome is not None
     part = student.ppf(0.975, 2) * stdev(noise.values()) / 3**0.5
-    assert found.alone_s["a"].half == pytest.approx(2.1 * part)
-    assert found.slowdown[EQUAL]["a"].half == pytest.approx(2 * part)
-    assert found.slowdown[EQUAL]["b"].half == pytest.approx(0, abs=1e-9)
-    assert found.overall[EQUAL].half == pytest.approx(2 * part / 2)
+    assert outcome.alone_s["a"].half == pytest.approx(2.1 * part)
+    assert outcome.slowdown[EQUAL]["a"].half == pytest.approx(2 * part)
+    assert outcome.slowdown[EQUAL]["b"].half == pytest.approx(0, abs=1e-9)
+    assert outcome.overall[EQUAL].half == pytest.approx(2 * part / 2)
     # Both gain a half, whatever their times alone; then one alone does.
-    assert found.gains[WEFT, EQUAL].value == pytest.approx(0.5)
-    assert found.gains[WEFT, EQUAL].half == pytest.approx(0, abs=1e-9)
+    assert outcome.gains[WEFT, EQUAL].value == pytest.approx(0.5)
+    assert outcome.gains[WEFT, EQUAL].half == pytest.approx(0, abs=1e-9)
     changed = 1 / (2 + 1.5 * 1.001)  # its time alone longer by a thousandth: its gain counts less
-    slope = (found.gains[LEND, EQUAL].value - changed) / 0.001
-    assert found.gains[LEND, EQUAL].half == pytest.approx(slope * part, rel=0.01)
+    slope = (outcome.gains[LEND, EQUAL].value - changed) / 0.001
+    assert outcome.gains[LEND, EQUAL].half == pytest.approx(slope * part, rel=0.01)
 
 
 def test_half_a_measurement_gives_half_an_outcome() -> None:
-    ways = build_schemes([SENDS, HIDES], 200e6)
-    assert compute_outcome(PLAN.names, ways, []) is None
+    schemes = build_schemes([SENDS, HIDES], 200e6)
+    assert compute_outcome(PLAN.names, schemes, []) is None
     alone = [round_ for round_ in PLAN.rounds if round_.scheme == ALONE]
-    found = compute_outcome(
-        PLAN.names, ways, [measured(ways, round_, (1.0, 1.0)) for round_ in alone]
+    outcome = compute_outcome(
+        PLAN.names, schemes, [measured(schemes, round_, (1.0, 1.0)) for round_ in alone]
     )
-    assert found is not None
-    assert found.overall == {}
-    assert found.gains == {}
-    text = format_outcome(found, ways)
+    assert outcome is not None
+    assert outcome.overall == {}
+    assert outcome.gains == {}
+    text = format_outcome(outcome, schemes)
     assert "alone, s" in text
     assert "idle" not in text
 
@@ -528,31 +533,31 @@ def test_one_repetition_has_no_interval() -> None:
     assert estimate_mean([2.0]).half == inf
     assert str(estimate_mean([2.0])) == "2.00"
     assert estimate_mean([1.0, 3.0]).value == fmean([1.0, 3.0])
-    ways = build_schemes([SENDS, HIDES], 200e6)
+    schemes = build_schemes([SENDS, HIDES], 200e6)
     first = [round_ for round_ in PLAN.rounds if round_.repetition == 0]
-    found = compute_outcome(
-        PLAN.names, ways, [measured(ways, round_, (1.0, 1.0)) for round_ in first]
+    outcome = compute_outcome(
+        PLAN.names, schemes, [measured(schemes, round_, (1.0, 1.0)) for round_ in first]
     )
-    assert found is not None
-    text = format_outcome(found, ways)
+    assert outcome is not None
+    text = format_outcome(outcome, schemes)
     assert "gain in mean slowdown +0.0%, noise not known" in text
     assert "within noise" not in text
     assert "processors idle: 50% of the time" in text
 
 
-def test_traffic_that_bears_no_mark_is_told_if_it_is_more_than_a_little() -> None:
-    ways = build_schemes([SENDS, HIDES], 200e6)
-    for most, told in ((0.02, False), (0.4, True)):
+def test_traffic_that_bears_no_mark_is_reported_if_it_is_more_than_a_little() -> None:
+    schemes = build_schemes([SENDS, HIDES], 200e6)
+    for most, is_reported in ((0.02, False), (0.4, True)):
         records = [
-            measured(ways, round_, (1.0, 1.0), None if round_.scheme in (ALONE, ONE) else most)
+            measured(schemes, round_, (1.0, 1.0), None if round_.scheme in (ALONE, ONE) else most)
             for round_ in PLAN.rounds
         ]
-        found = compute_outcome(PLAN.names, ways, records)
-        assert found is not None
-        assert found.unmarked == most
+        outcome = compute_outcome(PLAN.names, schemes, records)
+        assert outcome is not None
+        assert outcome.unmarked == most
         assert (
-            "40% of the bytes bore no application's mark" in format_outcome(found, ways)
-        ) is told
+            "40% of the bytes bore no application's mark" in format_outcome(outcome, schemes)
+        ) is is_reported
 
 
 # ---- Command line -----------------------------------------------------------------------------
@@ -573,8 +578,8 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         ("known", "published", "--repeat", "x"): "--repeat x: is not a number",
         ("known", "published", "--timeout", "-1"): "--timeout -1: is not a time",
     }
-    for words, told in cases.items():
+    for words, problem in cases.items():
         assert main(["corun", *at, *words]) == 2
         said = capsys.readouterr().err
-        assert said.startswith(f"weft: {told}"), said
+        assert said.startswith(f"weft: {problem}"), said
         assert said.count("\n") == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from weft.cli import build_parser
+from weft.cli.parser import build_parser
 from weft.cli.tests import read_settings
 from weft.measure.measurement import plan_points
 from weft.measure.tests.catalog import TESTS
@@ -174,18 +174,18 @@ def test_that_one_operation_pays_is_said_of_it_alone_and_that_none_does_of_all()
 
 
 def test_what_a_transport_lacks_is_not_asked_for() -> None:
-    found = rules(row("latency", {"p50_us": 1.0}, over="tcp"), over="tcp")
+    result = rules(row("latency", {"p50_us": 1.0}, over="tcp"), over="tcp")
     for topic in ("inline", "tagged", "inject", "one-sided"):
-        assert found[topic].choice == NOT_HERE
-        assert "tcp has" in found[topic].because
+        assert result[topic].choice == NOT_HERE
+        assert "tcp has" in result[topic].because
 
 
 @pytest.mark.parametrize("over", ["tcp", "udp", "delay", "ofi:tcp"])
 def test_every_command_that_a_rule_names_would_run(over: str) -> None:
-    found = rules(row("latency", {"p50_us": 1.0}, over=over), over=over)
+    result = rules(row("latency", {"p50_us": 1.0}, over=over), over=over)
     commands = [
         command
-        for rule in found.values()
+        for rule in result.values()
         if rule.choice == UNKNOWN
         for command in rule.because.removeprefix("run ").split(" and ")
     ]

@@ -11,15 +11,10 @@ from host_tree import plant
 
 from weft._core import Histogram
 from weft.cli import main
-from weft.host import (
-    Examination,
-    list_interfaces,
-    list_rdma_devices,
-    read_clock,
-    read_memory,
-    read_processors,
-)
-from weft.host.machine.examination import Transport, list_transports
+from weft.host.machine.cpu import read_processors
+from weft.host.machine.devices import list_interfaces, list_rdma_devices
+from weft.host.machine.examination import Examination, Transport, list_transports, read_clock
+from weft.host.machine.memory import read_memory
 from weft.host.machine.noise import Distance, measure_noise
 
 TCP = Transport(over="tcp", available=True, endpoints=("stream",), operations=("send",))
@@ -48,11 +43,11 @@ def examination(root: Path) -> Examination:
 def doctor(tmp_path, monkeypatch, capsys):
     """Runs the command on a host of tests/data with these transports: status and output."""
 
-    def run(found, *options, host="mlx5", **changes):
+    def run(result, *options, host="mlx5", **changes):
         root = tmp_path / host
         seen = replace(examination(root if root.exists() else plant(host, root)), **changes)
         monkeypatch.setattr("weft.cli.doctor.examine", lambda _seconds: seen)
-        monkeypatch.setattr("weft.cli.doctor.list_transports", lambda: found)
+        monkeypatch.setattr("weft.cli.doctor.list_transports", lambda: result)
         return main(["doctor", *options]), capsys.readouterr().out
 
     return run
@@ -104,10 +99,10 @@ def test_what_is_not_available_says_why_and_what_to_do(doctor):
     assert "  tcp    available; stream: send\n" in out
 
 
-@pytest.mark.parametrize(("found", "status"), [([TCP, DELAY], 0), ([NO_VERBS, DELAY], 1), ([], 1)])
-def test_the_status_tells_whether_anything_can_be_measured_over(doctor, found, status):
-    assert doctor(found)[0] == status
-    assert doctor(found, "--json")[0] == status
+@pytest.mark.parametrize(("result", "status"), [([TCP, DELAY], 0), ([NO_VERBS, DELAY], 1), ([], 1)])
+def test_the_status_tells_whether_anything_can_be_measured_over(doctor, result, status):
+    assert doctor(result)[0] == status
+    assert doctor(result, "--json")[0] == status
 
 
 def test_a_quiet_host_has_nothing_to_fix(doctor):
@@ -150,8 +145,8 @@ def test_a_time_that_makes_no_sense_is_refused(seconds, capsys):
 
 
 def mpi() -> Transport:
-    (found,) = (transport for transport in list_transports() if transport.over == "mpi")
-    return found
+    (result,) = (transport for transport in list_transports() if transport.over == "mpi")
+    return result
 
 
 def test_mpi_without_mpi4py_says_how_to_get_it(monkeypatch):

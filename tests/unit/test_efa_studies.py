@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from weft.studies.efa import ADVICE, EFA, INTERFACES
+from weft.studies import run_study
+from weft.studies.efa import ADVICE, EFA, INTERFACES, TEXT
 from weft.studies.efa.efa_latency import C8
 from weft.studies.published import find_table, table_names
 
@@ -17,7 +18,7 @@ def tables_of(study: str) -> list[str]:
 
 X = {"size_bytes", "depth", "queue_pairs", "threads", "wait_ns", "load_MBps"}
 UNITS = {"us": "us", "MiBps": "MiB/s", "MBps": "MB/s", "Mmsgps": "M/s"}
-TABULATED = [study for study in EFA if study not in (ADVICE, INTERFACES)]
+TABULATED = [study for study in EFA if study not in (ADVICE, INTERFACES, TEXT)]
 
 
 @pytest.mark.parametrize("study", TABULATED, ids=lambda study: study.name)
@@ -44,6 +45,22 @@ def test_a_published_value_stands_beside_a_model(study):
     for o in study.observations:
         assert o.source == "model"
         assert o.published is not None
+
+
+def test_what_no_table_has_is_predicted_and_what_one_has_is_a_fit():
+    result = run_study(TEXT)
+    ratios = {
+        row.observation.setting: row.ratio
+        for row in result.compared
+        if row.observation.role == "prediction"
+    }
+    assert [round(ratio, 2) for ratio in ratios.values()] == [1.03, 0.90, 0.46, 0.76, 1.47]
+    # Without the thread a message takes the gap that RC's windows show: 1/(48.5 + 64 · 0.069) ns
+    assert "RC, 64 B, 16 posted at once" in ratios
+    assert not any(row.unexplained for row in result.rows)
+    fits = [row for row in result.compared if row.observation.role == "fit"]
+    assert len(fits) == 17
+    assert sum(row.within for row in fits) == 14  # three sentences round further than 20 %
 
 
 def test_the_fitted_median_almost_doubles_and_the_tail_does():

@@ -208,20 +208,20 @@ def test_records_that_contradict_each_other_are_refused_by_name(tmp_path: Path) 
     write_records(tmp_path / "b.jsonl", [stream(8e8)])
     with pytest.raises(InputError) as refused:
         read_evidence([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
-    told = str(refused.value)
+    message = str(refused.value)
     for part in (
         "a.jsonl record 1",
         "b.jsonl record 1",
-        "1e+09",
-        "1e+08",
+        "8 Gb/s",
+        "800 Mb/s",
         "a factor 10.0 apart",
         "measure this point again",
     ):
-        assert part in told
+        assert part in message
 
 
 def test_latencies_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(InputError, match=r"p50_us is 5.* and 50"):
+    with pytest.raises(InputError, match=r"p50 is 5 µs.* and 50 µs"):
         gather_evidence([timed(5_000_000), timed(50_000_000)])
 
 
@@ -259,12 +259,12 @@ def test_runs_that_ended_early_are_left_out_and_told() -> None:
     evidence = gather_evidence([stream(1e9), cut])
     assert len(evidence.rows) == 1
     assert evidence.left_out == ("1 record of runs that ended early",)
-    with pytest.raises(InputError, match=r"all 1 records are of runs that ended early"):
+    with pytest.raises(InputError, match=r"every record is of a run that ended early"):
         gather_evidence([cut])
 
 
 def test_settings_of_another_system_are_left_out_and_told() -> None:
-    records = [stream(1e9, depth=d) for d in (1, 2)] + [stream(1e9, nagle=True)]
+    records = [stream(1e9, depth=d) for d in (1, 2)] + [stream(1e9, nagle=False)]
     evidence = gather_evidence(records)
     assert len(evidence.rows) == 2
-    assert evidence.left_out == ("1 record with nagle=True, where the others have defaults",)
+    assert evidence.left_out == ("1 record with nagle=False, where the others have defaults",)

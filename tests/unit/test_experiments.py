@@ -400,7 +400,7 @@ def test_a_panel_shows_median_and_range_of_the_rounds(values: tuple[int, int]) -
     }
     axes = Figure().subplots()
     (study,) = find_studies(["fdr-numa"])
-    result = Result(study=study, records=records, rows=(), verdicts=(), missing={}, packet_hops=0)
+    result = Result(study=study, records=records, rows=(), verdicts=(), missing={})
     rounds_panel([line], reading, "payload (B)")(axes, result)
     (medians,) = axes.get_lines()
     assert list(medians.get_ydata()) == pytest.approx([10, 10])

@@ -80,6 +80,17 @@ def test_each_host_is_a_process_of_its_own_with_its_own_loopback_address() -> No
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids.values())
 
 
+def test_a_process_whose_call_goes_on_is_killed_with_its_fleet() -> None:
+    with local_fleet(["a"], end_s=1.0) as fleet:
+        call = fleet.executors["a"].submit(time.sleep, 2 * WAIT_S)
+        _, last = (fleet.executors["a"].submit(_pid) for _ in range(2))
+        deadline = time.monotonic() + WAIT_S
+        while not call.running() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert isinstance(call.exception(WAIT_S), BrokenProcessPool)
+    assert last.cancelled()
+
+
 def test_a_host_whose_process_died_is_named() -> None:
     with local_fleet(["a", "b"]) as fleet:
         with pytest.raises(BrokenProcessPool):
@@ -256,7 +267,7 @@ def test_without_wanted_hosts_every_worker_is_one_and_there_must_be_one() -> Non
         _match_workers([], None, "--cluster")
 
 
-def test_a_missing_dask_is_told_with_the_command_that_installs_it(
+def test_a_missing_dask_is_reported_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
@@ -266,7 +277,7 @@ def test_a_missing_dask_is_told_with_the_command_that_installs_it(
 
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://", "tcp://h", "tcp://h:x", "http://h:1"])
-def test_what_is_no_address_of_a_scheduler_is_told_at_once(address: str) -> None:
+def test_what_is_no_address_of_a_scheduler_is_refused_at_once(address: str) -> None:
     refused = pytest.raises(InputError, match="not the address of a scheduler")
     with refused, dask_fleet(address, {}):
         pass
@@ -450,25 +461,38 @@ def test_a_lost_host_survives_pickling() -> None:
     assert (lost.host, lost.reason, str(lost)) == ("a", "gone", "a: gone")
 
 
-class _Scheduler:
-    """What `_find_lost` reads of a Dask client."""
+class _Client:
+    """What `_find_lost` reads of a Dask client and of its scheduler."""
 
-    def __init__(self, last_seen: dict[str, float]) -> None:
+    def __init__(self, last_seen: dict[str, float], status: str = "running") -> None:
         self._last_seen = last_seen
+        self.status = status
+        self.scheduler = self
 
-    def scheduler_info(self, n_workers: int) -> dict[str, object]:
+    def identity(self, n_workers: int) -> dict[str, object]:
         assert n_workers == -1
         return {"workers": {a: {"last_seen": s} for a, s in self._last_seen.items()}}
+
+    def sync(self, function, *, callback_timeout: float, **options: int) -> dict[str, object]:
+        assert callback_timeout > 0
+        return function(**options)
 
 
 def test_workers_that_left_or_are_silent_for_too_long_are_lost() -> None:
     chosen = {f"h{n}": worker for n, worker in enumerate(WORKERS[:4])}
     ages = {WORKERS[0]: 0.0, WORKERS[1]: cluster.SILENT_S, WORKERS[2]: cluster.SILENT_S + 0.5}
-    client = _Scheduler({worker.address: 1000.0 - age for worker, age in ages.items()})
+    client = _Client({worker.address: 1000.0 - age for worker, age in ages.items()})
     lost = cluster._find_lost(client, chosen)
     assert list(lost) == ["h2", "h3"]
     assert lost["h2"].endswith("is silent")
     assert lost["h3"].endswith("has left the cluster")
+
+
+def test_without_its_scheduler_every_host_is_lost() -> None:
+    chosen = {f"h{n}": worker for n, worker in enumerate(WORKERS[:2])}
+    lost = cluster._find_lost(_Client({}, status="connecting"), chosen)
+    assert list(lost) == ["h0", "h1"]
+    assert all("scheduler does not answer" in reason for reason in lost.values())
 
 
 def test_an_address_that_is_not_ours_cannot_coordinate() -> None:

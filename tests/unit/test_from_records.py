@@ -51,7 +51,7 @@ def test_the_best_of_a_full_sweep_is_recommended() -> None:
     at = chosen.setting
     gives = speed_Bps(int(at["size_bytes"] or 0), int(at["depth"] or 0), str(at["wait"]))
     assert gives >= 0.97 * best
-    assert chosen.predicted == pytest.approx(gives, rel=0.15)
+    assert chosen.predicted.value == pytest.approx(gives, rel=0.15)
 
 
 def test_a_setting_without_a_record_can_be_recommended() -> None:
@@ -114,9 +114,9 @@ def test_too_few_settings_are_refused_with_the_command_that_measures_more() -> N
     few = [record(1e9, size_bytes=4096, depth=d) for d in (1, 8)]
     with pytest.raises(InputError) as refused:
         tune_records(gather_evidence(few), THROUGHPUT)
-    told = str(refused.value)
-    assert "2 settings measured, but a model needs 4 or more" in told
-    assert "weft bandwidth local --over tcp --sweep size=" in told
+    message = str(refused.value)
+    assert "2 settings measured, but a model needs 4 or more" in message
+    assert "weft bandwidth local --over tcp --sweep size=" in message
 
 
 def test_a_goal_that_no_record_measured_is_refused() -> None:
@@ -145,8 +145,8 @@ def test_the_message_rate_is_of_one_size() -> None:
 
 def test_the_order_of_records_does_not_change_the_recommendation() -> None:
     def chosen(evidence: Evidence) -> tuple[object, float]:
-        found = tune_records(evidence, THROUGHPUT).tuning.recommendation
-        return found.setting, found.predicted
+        result = tune_records(evidence, THROUGHPUT).tuning.recommendation
+        return result.setting, result.predicted.value
 
     forward, backward = chosen(gather_evidence(swept())), chosen(gather_evidence(swept()[::-1]))
     assert forward[0] == backward[0]

@@ -6,18 +6,11 @@ import pytest
 from host_tree import plant
 
 from weft.errors import InputError
-from weft.host import (
-    find_numa_node,
-    list_interfaces,
-    list_rdma_devices,
-    pick_cpus,
-    read_memory,
-    read_processors,
-)
-from weft.host.machine.cpu import read_cpu_times
+from weft.host.machine.cpu import pick_cpus, read_cpu_times, read_processors
+from weft.host.machine.devices import find_numa_node, list_interfaces, list_rdma_devices
 from weft.host.machine.examination import check_cpus, check_devices, check_interfaces, check_memory
 from weft.host.machine.kernel_files import read_cpu_limit, read_memory_limit_bytes
-from weft.host.machine.memory import parse_transparent_mode
+from weft.host.machine.memory import parse_transparent_mode, read_memory
 from weft.host.machine.noise import choose_cpu_pairs, describe_relation
 
 
@@ -122,13 +115,13 @@ def test_pairs_of_cpus_begin_with_one_of_each_relation(mlx5):
 
 
 def test_memory_of_a_host_with_huge_pages_and_a_low_memlock(mlx5):
-    found = read_memory(mlx5)
-    assert found.total_bytes == 196608000 * 1024
-    assert (found.huge_total, found.huge_free) == (1024, 512)
-    assert found.transparent == "madvise"
-    assert found.memlock_bytes == 65536
-    assert not found.may_exceed_memlock
-    assert found.cgroup_limit_bytes is None
+    result = read_memory(mlx5)
+    assert result.total_bytes == 196608000 * 1024
+    assert (result.huge_total, result.huge_free) == (1024, 512)
+    assert result.transparent == "madvise"
+    assert result.memlock_bytes == 65536
+    assert not result.may_exceed_memlock
+    assert result.cgroup_limit_bytes is None
 
 
 def test_the_tightest_limit_on_the_way_to_the_root_holds(efa):
@@ -188,18 +181,18 @@ def test_an_efa_device_without_a_node_or_a_lid(efa):
 
 
 def test_interfaces_by_kind_and_ipoib_by_mode(mlx5):
-    found = {interface.name: interface for interface in list_interfaces(mlx5)}
-    assert {name: i.kind for name, i in found.items()} == {
+    result = {interface.name: interface for interface in list_interfaces(mlx5)}
+    assert {name: i.kind for name, i in result.items()} == {
         "br0": "virtual",
         "enp3s0": "ethernet",
         "ib0": "ipoib",
         "ib0.8001": "ipoib",
         "lo": "loopback",
     }
-    assert (found["ib0"].ipoib_mode, found["ib0"].mtu_bytes) == ("connected", 65520)
-    assert (found["ib0.8001"].ipoib_mode, found["ib0.8001"].mtu_bytes) == ("datagram", 2044)
-    assert found["enp3s0"].speed_mbps is None
-    assert found["ib0"].numa_node == 1
+    assert (result["ib0"].ipoib_mode, result["ib0"].mtu_bytes) == ("connected", 65520)
+    assert (result["ib0.8001"].ipoib_mode, result["ib0.8001"].mtu_bytes) == ("datagram", 2044)
+    assert result["enp3s0"].speed_mbps is None
+    assert result["ib0"].numa_node == 1
 
 
 # ---- Findings ---------------------------------------------------------------------------------
@@ -207,20 +200,20 @@ def test_interfaces_by_kind_and_ipoib_by_mode(mlx5):
 
 def test_what_spoils_measurements_on_the_mlx5_host_is_found(mlx5):
     devices = list_rdma_devices(mlx5)
-    found = [
+    result = [
         *check_cpus(read_processors(mlx5)),
         *check_memory(read_memory(mlx5), "2M", devices),
         *check_devices(devices),
         *check_interfaces(list_interfaces(mlx5)),
     ]
-    assert [finding.what for finding in found] == [
+    assert [finding.what for finding in result] == [
         "governor powersave on CPUs 0-3,8-11",
         "only 64 KiB may be locked in memory",
         "mlx5_0 runs at PCIe 8.0 GT/s x16, but can do 16.0 GT/s x16",
         "mlx5_1 port 1 is DOWN (Disabled)",
         "ib0.8001 is IPoIB in datagram mode, MTU 2044",
     ]
-    assert all(finding.effect and finding.remedy for finding in found)
+    assert all(finding.effect and finding.remedy for finding in result)
 
 
 def test_a_low_memlock_does_not_bind_who_may_exceed_it(mlx5):

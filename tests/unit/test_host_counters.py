@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 from host_tree import plant
 
-from weft.host import compare_counters, read_counters, tabulate_changes
-from weft.host.machine.counters import subtract_counter
+from weft.host.machine.counters import (
+    compare_counters,
+    read_counters,
+    subtract_counter,
+    tabulate_changes,
+)
 
 
 @pytest.fixture
@@ -23,10 +27,10 @@ PORT = "sys/class/infiniband/mlx5_0/ports/1"
 
 
 def test_a_snapshot_has_port_hardware_device_and_interface_counters(tmp_path):
-    found = read_counters(plant("efa", tmp_path))
-    assert found["rdmap0s6/1", "tx_bytes"] == 10
-    assert found["rdmap0s6", "reg_mr_cmds"] == 5
-    assert found["eth0", "rx_bytes"] == 1
+    result = read_counters(plant("efa", tmp_path))
+    assert result["rdmap0s6/1", "tx_bytes"] == 10
+    assert result["rdmap0s6", "reg_mr_cmds"] == 5
+    assert result["eth0", "rx_bytes"] == 1
 
 
 def test_a_setting_among_the_counters_is_left_out(mlx5):
@@ -39,12 +43,12 @@ def test_only_what_moved_is_told_and_data_words_are_bytes(mlx5):
     add(mlx5, f"{PORT}/counters/port_rcv_data", 1000)
     add(mlx5, f"{PORT}/hw_counters/out_of_sequence", 2)
     add(mlx5, "sys/class/net/ib0/statistics/tx_bytes", 64)
-    found = [
+    result = [
         row
         for row in tabulate_changes(compare_counters(before, read_counters(mlx5)))
         if not row["note"]
     ]
-    assert found == [
+    assert result == [
         {"where": "ib0", "counter": "tx_bytes", "change": 64, "unit": "", "note": ""},
         {"where": "mlx5_0/1", "counter": "out_of_sequence", "change": 2, "unit": "", "note": ""},
         {"where": "mlx5_0/1", "counter": "port_rcv_data", "change": 4000, "unit": "B", "note": ""},

@@ -6,8 +6,9 @@ import pytest
 
 from weft._core import Clock, core_distance, hiccups, huge_pages_of
 from weft.errors import InputError
-from weft.host import read_clock, read_processors, read_provenance_facts, watch_noise
-from weft.host.machine.noise import measure_distances, measure_noise, sum_gaps_ns
+from weft.host.machine.cpu import read_processors
+from weft.host.machine.examination import read_clock, read_provenance_facts
+from weft.host.machine.noise import measure_distances, measure_noise, sum_gaps_ns, watch_noise
 from weft.records.schema import Plain
 
 
@@ -85,9 +86,9 @@ def test_noise_is_watched_around_a_run():
 
 
 def test_distances_of_cores_are_bounded_in_number():
-    found = measure_distances(read_processors(), most=1, seconds=0.05)
-    assert len(found) <= 1
-    assert all(distance.p50_ps is None or distance.p50_ps > 0 for distance in found)
+    result = measure_distances(read_processors(), most=1, seconds=0.05)
+    assert len(result) <= 1
+    assert all(distance.p50_ps is None or distance.p50_ps > 0 for distance in result)
 
 
 def test_facts_for_provenance_can_be_stored_and_name_the_clock():

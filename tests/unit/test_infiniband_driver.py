@@ -235,8 +235,8 @@ def test_a_lid_that_has_moved_is_noticed_before_anything_is_written() -> None:
 def test_a_node_without_a_lid_waits_for_a_subnet_manager() -> None:
     subnet, devices = three_hosts()
     devices[3].lid = 0
-    found = InfinibandSwitches(subnet).read([PORT])[PORT]
-    assert found == Failed("its node has no LID; is a subnet manager running?")
+    result = InfinibandSwitches(subnet).read([PORT])[PORT]
+    assert result == Failed("its node has no LID; is a subnet manager running?")
 
 
 def test_a_switch_that_is_silent_fails_and_the_others_are_written() -> None:
@@ -346,8 +346,8 @@ def test_an_odd_map_that_was_not_read_is_found_when_its_turn_comes() -> None:
     driver = InfinibandSwitches(subnet, maps_per_read=0)
     inputs = devices[3].ports + 1
     assert driver.write({PORT: PLAIN}) == {PORT: PLAIN}
-    found = [driver.read([PORT])[PORT] for _ in range(inputs)]
-    assert Foreign("levels go to different VLs by input port") in found
+    result = [driver.read([PORT])[PORT] for _ in range(inputs)]
+    assert Foreign("levels go to different VLs by input port") in result
     assert driver.write({PORT: PLAIN}) == {PORT: PLAIN}
     assert [driver.read([PORT])[PORT] for _ in range(inputs)] == [PLAIN] * inputs
 
@@ -376,8 +376,8 @@ def test_a_map_that_somebody_changed_is_found_when_its_turn_comes() -> None:
     driver.write({PORT: PLAIN})
     inputs = devices[3].ports + 1
     devices[3].memory[input_map(3)] = bytes(64)
-    found = [driver.read([PORT])[PORT] for _ in range(inputs)]
-    assert any(seen != PLAIN for seen in found), "within as many reads as there are input ports"
+    result = [driver.read([PORT])[PORT] for _ in range(inputs)]
+    assert any(seen != PLAIN for seen in result), "within as many reads as there are input ports"
     assert driver.write({PORT: PLAIN}) == {PORT: PLAIN}
     assert [driver.read([PORT])[PORT] for _ in range(inputs)] == [PLAIN] * inputs
 

@@ -152,9 +152,9 @@ def test_addresses_are_told_as_tools_write_them() -> None:
 @given(any_of(NODE))
 def test_node_information_is_where_the_architecture_puts_it(values: dict[str, int]) -> None:
     info = unpack_node_info(laid_out(NODE, values))
-    found = (info.kind, info.ports, info.guid, info.port_guid, info.local_port)
+    result = (info.kind, info.ports, info.guid, info.port_guid, info.local_port)
     names = ("NodeType", "NumPorts", "NodeGUID", "PortGUID", "LocalPortNum")
-    assert found == tuple(values[name] for name in names)
+    assert result == tuple(values[name] for name in names)
     assert info.is_switch == (values["NodeType"] == 2)
 
 

@@ -16,17 +16,17 @@ from weft.switches.infiniband.mad_transport import Arrival, Refusal, WindowedSmp
 
 def test_two_threads_ask_at_once_and_each_gets_its_own_answers() -> None:
     wire = WindowedSmps(Nodes(lambda mad: [answered(mad)]))
-    found: dict[int, list[bytes | Refusal]] = {}
+    result: dict[int, list[bytes | Refusal]] = {}
 
     def ask(first: int) -> None:
-        found[first] = wire.ask(requests(first + 2000)[first:])
+        result[first] = wire.ask(requests(first + 2000)[first:])
 
     threads = [threading.Thread(target=ask, args=(first,)) for first in (0, 2000)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert found == {first: [own_answer(first + n) for n in range(2000)] for first in (0, 2000)}
+    assert result == {first: [own_answer(first + n) for n in range(2000)] for first in (0, 2000)}
 
 
 def test_an_address_that_is_silent_holds_up_only_who_asks_it() -> None:
@@ -67,8 +67,8 @@ def test_who_still_asks_when_the_adapter_is_closed_is_refused_and_nothing_is_sen
 
 
 def modifier(mad: bytes) -> int:
-    (found,) = struct.unpack_from(">I", mad, 20)
-    return int(found)
+    (result,) = struct.unpack_from(">I", mad, 20)
+    return int(result)
 
 
 def test_what_a_scout_has_discovered_its_driver_learns_and_the_adapter_stays_open() -> None:

@@ -94,15 +94,15 @@ def test_lost_late_and_doubled_answers_change_no_other(count: int, seed: int) ->
         return chance.choice([[answered(mad)], [answered(mad)] * 2, [lost], [lost, answered(mad)]])
 
     nodes = Nodes(fate, seed)
-    found = smps_of(nodes, tries=100, timeout_s=0.001).ask(requests(count))
-    assert found == [own_answer(n) for n in range(count)]
+    result = smps_of(nodes, tries=100, timeout_s=0.001).ask(requests(count))
+    assert result == [own_answer(n) for n in range(count)]
 
 
 def test_a_request_without_an_answer_is_asked_again_until_its_tries_are_used() -> None:
     nodes = Nodes(lambda _: [])
-    (found,) = smps_of(nodes, tries=3, timeout_s=0.001).ask([Smp(9, PORT_INFO, 4)])
-    assert isinstance(found, Refusal)
-    assert "LID 9 does not answer (3 requests, 0.001 s each)" in found.problem
+    (result,) = smps_of(nodes, tries=3, timeout_s=0.001).ask([Smp(9, PORT_INFO, 4)])
+    assert isinstance(result, Refusal)
+    assert "LID 9 does not answer (3 requests, 0.001 s each)" in result.problem
     assert len(nodes.sent) == 3
     assert len({mad[8:16] for _, mad in nodes.sent}) == 3, "each try is a transaction of its own"
 
@@ -113,8 +113,8 @@ def test_an_address_that_is_silent_is_given_up_for_the_rest_of_the_batch() -> No
         return [] if modifier % 5 == 0 else [answered(mad)]  # LID 1
 
     nodes = Nodes(fate)
-    found = smps_of(nodes, window=4, tries=2, timeout_s=0.05).ask(requests(100))
-    assert [isinstance(answer, Refusal) for answer in found] == [n % 5 == 0 for n in range(100)]
+    result = smps_of(nodes, window=4, tries=2, timeout_s=0.05).ask(requests(100))
+    assert [isinstance(answer, Refusal) for answer in result] == [n % 5 == 0 for n in range(100)]
     assert sum(to == 1 for to, _ in nodes.sent) <= 4 * 2
 
 
@@ -127,14 +127,14 @@ def test_one_answer_that_is_lost_for_good_costs_no_other_of_its_address() -> Non
         (modifier,) = struct.unpack_from(">I", mad, 20)
         return [] if modifier == 7 else [answered(mad)]
 
-    found = smps_of(Nodes(fate), window=4, tries=2, timeout_s=0.05).ask(to_one_address(50))
-    assert [isinstance(answer, Refusal) for answer in found] == [n == 7 for n in range(50)]
+    result = smps_of(Nodes(fate), window=4, tries=2, timeout_s=0.05).ask(to_one_address(50))
+    assert [isinstance(answer, Refusal) for answer in result] == [n == 7 for n in range(50)]
 
 
 def test_an_address_that_falls_silent_is_given_up_although_it_has_answered() -> None:
     nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) <= 20 else [])
-    found = smps_of(nodes, window=4, tries=2, timeout_s=0.05).ask(to_one_address(500))
-    assert [isinstance(answer, Refusal) for answer in found] == [n >= 20 for n in range(500)]
+    result = smps_of(nodes, window=4, tries=2, timeout_s=0.05).ask(to_one_address(500))
+    assert [isinstance(answer, Refusal) for answer in result] == [n >= 20 for n in range(500)]
     assert len(nodes.sent) <= 20 + 2 * 4 * 2
 
 
@@ -154,9 +154,9 @@ def test_a_busy_port_is_asked_again_after_a_pause() -> None:
 
 def test_a_port_that_stays_busy_is_given_up_and_that_is_said() -> None:
     nodes = Nodes(lambda mad: [answered(mad, 0x1)])
-    found = smps_of(nodes, window=2, tries=3, timeout_s=0.001).ask(to_one_address(100))
+    result = smps_of(nodes, window=2, tries=3, timeout_s=0.001).ask(to_one_address(100))
     busy = Refusal("LID 1 says that it is busy (3 requests, 0.001 s each)", is_silence=True)
-    assert found == [busy] * 100
+    assert result == [busy] * 100
     assert len(nodes.sent) <= 2 * 3
 
 
@@ -168,8 +168,8 @@ def test_an_adapter_that_fails_refuses_what_is_left_and_no_more() -> None:
 
     nodes = Nodes(fate)
     smps = smps_of(nodes, window=4)
-    found = smps.ask(to_one_address(50))
-    refused = [answer for answer in found if isinstance(answer, Refusal)]
+    result = smps.ask(to_one_address(50))
+    refused = [answer for answer in result if isinstance(answer, Refusal)]
     assert set(refused) == {
         Refusal("infiniband: a request cannot be sent; see `ibstat`", is_silence=True)
     }
@@ -179,8 +179,8 @@ def test_an_adapter_that_fails_refuses_what_is_left_and_no_more() -> None:
 
 def test_a_status_is_the_answer_and_is_not_asked_again() -> None:
     nodes = Nodes(lambda mad: [answered(mad, 0x1C)])
-    found = smps_of(nodes).ask([Smp((1, 2), PORT_INFO, 7)])
-    assert found == [Refusal("the path 0,1,2 a value is invalid (status 0x1c)")]
+    result = smps_of(nodes).ask([Smp((1, 2), PORT_INFO, 7)])
+    assert result == [Refusal("the path 0,1,2 a value is invalid (status 0x1c)")]
     assert len(nodes.sent) == 1
 
 
@@ -212,6 +212,14 @@ def test_a_controllers_file_names_the_drivers_options() -> None:
 def test_an_option_outside_its_range_is_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(InputError, match=f"file: {key}"):
         open_switches(Table({key: value}, "file"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("levels", 1), ("levels", 16), ("window", 1), ("tries", 1), ("port", 254)]
+)
+def test_an_option_at_the_end_of_its_range_is_taken(key: str, value: object) -> None:
+    with pytest.raises(InputError, match="not available, because there is no"):
+        open_switches(Table({key: value}, "file"), MISSING)
 
 
 # ---- The key ------------------------------------------------------------------------------------

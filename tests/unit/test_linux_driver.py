@@ -82,14 +82,16 @@ def test_agents_that_do_not_answer_are_awaited_together_and_asked_once(
     switches: LinuxSwitches,
 ) -> None:
     ports = [PortName(node, 1) for node in (*SILENT, "leaf0")]
-    found: dict[PortName, object] = {}
-    assert timed(lambda: found.update(switches.read(ports))) == pytest.approx(ANSWER_S, abs=0.4)
-    problems = [str(one) for one in found.values()]
-    assert ["does not answer: not in 0.5 s" in told for told in problems] == [True] * 3 + [False]
+    result: dict[PortName, object] = {}
+    assert timed(lambda: result.update(switches.read(ports))) == pytest.approx(ANSWER_S, abs=0.4)
+    problems = [str(one) for one in result.values()]
+    assert ["does not answer: not in 0.5 s" in message for message in problems] == [True] * 3 + [
+        False
+    ]
     assert "nonesuch: no such interface" in problems[3]
-    assert timed(lambda: found.update(switches.read(ports))) < ANSWER_S / 2
-    problems = [str(one) for one in found.values()]
-    assert ["still owes an answer" in told for told in problems] == [True] * 3 + [False]
+    assert timed(lambda: result.update(switches.read(ports))) < ANSWER_S / 2
+    problems = [str(one) for one in result.values()]
+    assert ["still owes an answer" in message for message in problems] == [True] * 3 + [False]
     assert "nonesuch: no such interface" in problems[3]
 
 

@@ -19,7 +19,7 @@ from weft.errors import InputError
 from weft.host.net import htb, qdisc
 from weft.host.net.rtnetlink import Message
 from weft.switches import Foreign, Lane, Tables
-from weft.switches.linux.agent_connection import REQUESTS, WriteTables
+from weft.switches.linux.agent_connection import REQUESTS, WriteTables, encode_result
 from weft.switches.linux.htb_tables import (
     LEVELS,
     QUEUES,
@@ -55,8 +55,8 @@ def tables(draw: Callable[..., object]) -> Tables:
     )
 
 
-def kernel_with(told: Tables) -> FakeKernel:
-    return FakeKernel().built(build_tree(told, LINK_BPS))
+def kernel_with(written: Tables) -> FakeKernel:
+    return FakeKernel().built(build_tree(written, LINK_BPS))
 
 
 def read(kernel: FakeKernel) -> Tables | Foreign:
@@ -76,9 +76,9 @@ def messages_to(kernel: FakeKernel, wanted: Tables) -> list[Message]:
 
 @EXAMPLES
 @given(tables())
-def test_tables_that_are_built_read_as_what_they_were(told: Tables) -> None:
-    assert find_refusal(told, ABLE) is None
-    assert read(kernel_with(told)) == told
+def test_tables_that_are_built_read_as_what_they_were(written: Tables) -> None:
+    assert find_refusal(written, ABLE) is None
+    assert read(kernel_with(written)) == written
 
 
 @EXAMPLES
@@ -104,10 +104,10 @@ def test_at_no_moment_of_a_change_is_a_level_in_a_queue_without_weight(
 
 
 @given(tables())
-def test_rates_are_the_weights_and_what_is_left_is_lent(told: Tables) -> None:
-    for queue, one in enumerate(build_tree(told, LINK_BPS).queues):
-        assert one.rate_bps // 1000 == told.weights[queue]
-        is_lane = told.lane is not None and told.lane.queue == queue
+def test_rates_are_the_weights_and_what_is_left_is_lent(written: Tables) -> None:
+    for queue, one in enumerate(build_tree(written, LINK_BPS).queues):
+        assert one.rate_bps // 1000 == written.weights[queue]
+        is_lane = written.lane is not None and written.lane.queue == queue
         assert one.ceil_bps == (one.rate_bps if is_lane else LINK_BPS)
         assert one.priority == (0 if is_lane else 1)
         assert is_lane or one.quantum_bytes >= 1514
@@ -153,7 +153,7 @@ def test_a_port_that_was_told_nothing_is_one_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "report"),
     [
         ({"ceil_bps": 50_000_000}, "class 7765:12: ceil_bps is 50000000, not 200000000"),
         ({"burst_bytes": 1600}, "class 7765:12: burst_bytes is"),
@@ -163,16 +163,28 @@ def test_a_port_that_was_told_nothing_is_one_queue() -> None:
     ],
 )
 def test_a_class_that_someone_has_changed_is_foreign_and_is_mended(
-    change: dict[str, int], told: str
+    change: dict[str, int], report: str
 ) -> None:
     kernel = kernel_with(PLAIN)
     bent = replace(build_tree(PLAIN, LINK_BPS).queues[2], **change)
     kernel.take(qdisc.pack_class(INDEX, bent, flags=qdisc.CHANGE))
     found = read(kernel)
     assert isinstance(found, Foreign)
-    assert found.description.startswith(told)
+    assert found.description.startswith(report)
     kernel.request(messages_to(kernel, PLAIN), "")
     assert read(kernel) == PLAIN
+
+
+def test_a_class_whose_rate_and_ceil_were_changed_has_the_weight_of_its_rate() -> None:
+    kernel = kernel_with(PLAIN)
+    bent = replace(build_tree(PLAIN, LINK_BPS).queues[2], rate_bps=5_000_000, ceil_bps=5_000_000)
+    kernel.take(qdisc.pack_class(INDEX, bent, flags=qdisc.CHANGE))
+    content = read(kernel)
+    assert isinstance(content, Foreign)
+    assert content.weights == (*PLAIN.weights[:2], 5_000, *PLAIN.weights[3:])
+    over_the_wire = encode_result(1, content).value
+    assert isinstance(over_the_wire, Foreign)
+    assert over_the_wire.weights == content.weights
 
 
 def test_a_changed_rate_reads_as_another_weight() -> None:
@@ -190,13 +202,13 @@ def test_a_tree_that_lacks_a_part_or_has_one_more_is_foreign_and_is_mended_where
     del lacks_filter.filters[next(iter(lacks_filter.filters))]
     has_more.take(qdisc.pack_filter(INDEX, qdisc.match_dscp(46)[0], htb.build_classid(0)))
     has_twice.take(qdisc.pack_filter(INDEX, qdisc.match_dscp(3)[0], htb.build_classid(5)))
-    for kernel, told in (
+    for kernel, report in (
         (lacks_class, "queue 3 has no class"),
         (lacks_filter, "1 filters are missing, 0 are not weft's"),
         (has_more, "0 filters are missing, 1 are not weft's"),
         (has_twice, "0 filters are missing, 1 are not weft's"),
     ):
-        assert read(kernel) == Foreign(told)
+        assert read(kernel) == Foreign(report)
         assert htb.is_changeable(kernel.found(), tree)
         assert len(messages_to(kernel, PLAIN)) == (2 if kernel is lacks_class else 1)
         kernel.request(messages_to(kernel, PLAIN), "")
@@ -204,9 +216,9 @@ def test_a_tree_that_lacks_a_part_or_has_one_more_is_foreign_and_is_mended_where
 
 
 @st.composite
-def damaged(draw: Callable[..., object], told: Tables) -> FakeKernel:
+def damaged(draw: Callable[..., object], written: Tables) -> FakeKernel:
     """Of what tables mean, someone has removed some and added some."""
-    kernel = kernel_with(told)
+    kernel = kernel_with(written)
     for handle in draw(st.sets(st.sampled_from(sorted(kernel.filters)))):
         del kernel.filters[handle]
     led_to = {one.classid for one in kernel.found().filters.values()}
@@ -214,7 +226,7 @@ def damaged(draw: Callable[..., object], told: Tables) -> FakeKernel:
     for key in draw(st.sets(st.sampled_from(free))) if free else ():
         del kernel.classes[key]
     for minor in draw(st.sets(st.integers(0x80, 0x84))):
-        strange = replace(build_tree(told, LINK_BPS).queues[0], classid=htb.MAJOR | minor)
+        strange = replace(build_tree(written, LINK_BPS).queues[0], classid=htb.MAJOR | minor)
         kernel.take(qdisc.pack_class(INDEX, strange, flags=qdisc.ADD))
     for dscp in draw(st.sets(st.integers(1, 63))):
         to = draw(st.sampled_from(sorted(kernel.classes)))
@@ -250,7 +262,7 @@ def test_a_tree_without_its_link_or_with_a_class_elsewhere_must_be_built_anew() 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "report"),
     [
         (replace(PLAIN, queue_of=(0,) * 15), "tables of 15 levels, and the port has 16"),
         (replace(PLAIN, weights=(*PLAIN.weights, 1)), "tables of 17 queues, and the port has 16"),
@@ -258,10 +270,10 @@ def test_a_tree_without_its_link_or_with_a_class_elsewhere_must_be_built_anew() 
         (replace(PLAIN, lane=Lane(queue=1, limit=34_360)), "a lane of 1 kbit/s has a limit"),
     ],
 )
-def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, told: str) -> None:
+def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, report: str) -> None:
     found = find_refusal(wanted, ABLE)
     assert found is not None
-    assert found.startswith(told)
+    assert found.startswith(report)
 
 
 @EXAMPLES

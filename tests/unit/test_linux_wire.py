@@ -57,11 +57,11 @@ def agent(handler: RequestHandler, tmp_path: Path) -> Iterator[Agent]:
     with Server(tmp_path, handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        found = Agent("leaf1", agent_connection.build_socket_path(tmp_path))
+        outcome = Agent("leaf1", agent_connection.build_socket_path(tmp_path))
         try:
-            yield found
+            yield outcome
         finally:
-            found.close()
+            outcome.close()
             server.shutdown()
             thread.join()
 
@@ -114,7 +114,7 @@ class RawRead(Message, tag="readtables"):
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "message"),
     [
         (Dance(), "Invalid value 'dance'"),
         (RawRead(None), "Expected `array`, got `null`"),
@@ -126,14 +126,14 @@ class RawRead(Message, tag="readtables"):
     ],
 )
 def test_requests_that_make_no_sense_are_refused_and_end_their_connection_alone(
-    agent: Agent, request_: Message, told: str
+    agent: Agent, request_: Message, message: str
 ) -> None:
     assert describe(agent).ports == [(1, "nonesuch")]
     with connected(agent) as connection:
         connection.send(request_)
         refusal = connection.next(5)
         assert isinstance(refusal, Failure)
-        assert told in f"{refusal.where}: {refusal.problem}"
+        assert message in f"{refusal.where}: {refusal.problem}"
         with pytest.raises(ConnectionLost, match="closed the connection"):
             connection.next(5)
     assert describe(agent).ports == [(1, "nonesuch")]
@@ -178,17 +178,17 @@ def test_only_the_owner_may_open_the_socket(agent: Agent) -> None:
 def test_an_agent_that_is_not_there_is_said_and_found_when_it_comes(
     handler: RequestHandler, tmp_path: Path
 ) -> None:
-    found = Agent("leaf1", agent_connection.build_socket_path(tmp_path))
+    outcome = Agent("leaf1", agent_connection.build_socket_path(tmp_path))
     with pytest.raises(
         InputError, match=r"agent of leaf1: does not answer: .*check that it listens"
     ):
-        describe(found)
+        describe(outcome)
     with Server(tmp_path, handler) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        assert describe(found).node == "leaf1"
+        assert describe(outcome).node == "leaf1"
         thread.join()
-        found.close()
+        outcome.close()
 
 
 # ---- The process ------------------------------------------------------------------------------
@@ -283,17 +283,17 @@ def test_a_file_that_says_nothing_of_what_a_port_had_fails_that_port_alone(
 ) -> None:
     (tmp_path / "lo.json").write_text(text)
     with Rtnetlink() as link:
-        found = Ports(link, {1: "lo", 2: "nonesuch"}, tmp_path).read([1, 2])
-    assert isinstance(found[1], Failed)
-    assert "lo.json: does not say what a port had; delete it" in found[1].problem
-    assert isinstance(found[2], Failed)
-    assert "no such interface" in found[2].problem
+        outcome = Ports(link, {1: "lo", 2: "nonesuch"}, tmp_path).read([1, 2])
+    assert isinstance(outcome[1], Failed)
+    assert "lo.json: does not say what a port had; delete it" in outcome[1].problem
+    assert isinstance(outcome[2], Failed)
+    assert "no such interface" in outcome[2].problem
     with pytest.raises(InputError, match="does not say what a port had"):
         restore_ports(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "--port: none is given"),
         (["--port", "x"], "--port x: is not N=..."),
@@ -303,10 +303,10 @@ def test_a_file_that_says_nothing_of_what_a_port_had_fails_that_port_alone(
     ],
 )
 def test_an_agent_with_wrong_options_says_so(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], told: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], message: str
 ) -> None:
     assert main(["leaf1", "--folder", str(tmp_path), *words]) == 2
-    assert capsys.readouterr().err.startswith(f"weft: {told}")
+    assert capsys.readouterr().err.startswith(f"weft: {message}")
 
 
 def test_releasing_where_nothing_was_taken_does_nothing(

@@ -37,14 +37,22 @@ def test_the_second_is_told_who_holds_it_and_a_killed_holder_lets_go(tmp_path: P
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        told = rf"bed: is in use by process {holder.pid} \(test\)"
-        with pytest.raises(InputError, match=told), hold_lock(path, "bed", "us", 0.1):
+        message = rf"bed: is in use by process {holder.pid} \(test\)"
+        with pytest.raises(InputError, match=message), hold_lock(path, "bed", "us", 0.1):
             pass
         holder.kill()
         holder.wait()
         with hold_lock_in_folder(path, "bed", "us", 5):
             assert path.exists()
     assert not path.parent.exists()
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "bed.lock"
+    with hold_lock(path, "bed", "us", 5):
+        path.unlink()
+    with hold_lock(path, "bed", "us", 5):
+        assert path.exists()
 
 
 def test_a_folder_that_is_not_the_locks_own_stays(tmp_path: Path) -> None:
@@ -59,8 +67,8 @@ def test_a_folder_that_cannot_be_is_refused_at_once(folder: str, tmp_path: Path)
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone" / "far")
     (tmp_path / "file").write_text("")
     path = tmp_path / folder / "bed.lock"
-    told = r"bed\.lock: cannot be made: .*; check the path"
-    with pytest.raises(InputError, match=told), hold_lock(path, "bed", "us", 5):
+    message = r"bed\.lock: cannot be made: .*; check the path"
+    with pytest.raises(InputError, match=message), hold_lock(path, "bed", "us", 5):
         pass
 
 

@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from weft.control.client.managed_run import LINGER_S, HostPairs, fork_gated
+from weft.control.client.app import UnmanagedWarning
+from weft.control.client.managed_run import LINGER_S, GroupReporter, HostPairs, fork_gated
 
 START = [sys.executable, "-m", "weft.cli", "run", "--app", "sort", "--controller", "127.0.0.1:1"]
 SIGNALLED = """
@@ -54,13 +57,13 @@ def test_what_the_command_says_is_unchanged_and_one_line_says_that_it_is_unmanag
     assert len([line for line in lines if line.startswith("weft:")]) == 1
 
 
-def test_a_command_that_is_not_there_is_told_as_a_shell_does() -> None:
+def test_a_command_that_is_not_there_has_the_status_of_a_shell() -> None:
     done = ran("/nonexistent/program")
     assert done.returncode == 127
     assert "/nonexistent/program: No such file or directory" in done.stderr
 
 
-def test_a_command_that_cannot_be_executed_is_told_as_a_shell_does() -> None:
+def test_a_command_that_cannot_be_executed_has_the_status_of_a_shell() -> None:
     assert ran("/etc/passwd").returncode == 126
 
 
@@ -109,7 +112,7 @@ def test_a_command_runs_where_warnings_are_errors() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_command_that_ends_its_reader_is_told_so_by_a_signal() -> None:
+def test_a_command_whose_reader_has_ended_gets_the_signal() -> None:
     # SIGPIPE, which Python ignores, is the command's again.
     assert ran("sh", "-c", "kill -PIPE $$; exit 3").returncode == 128 + signal.SIGPIPE
 
@@ -170,3 +173,57 @@ def test_a_pair_is_reported_once_and_closed_a_while_after_its_last_connection() 
     pairs.update([], 2 * LINGER_S + 0.02)
     pairs.update([("a", "c")], 2 * LINGER_S + 0.03)
     assert log == ["+ab", "+ac", "-ac", "-ab", "+ac"]
+
+
+# ---- Reports ----------------------------------------------------------------------------------
+
+
+class Recorder:
+    """An application, a group and its connections at once: what was done to them."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.marks: list[int] = []
+        self.declared: list[tuple[str, str]] = []
+        self.closes = 0
+        self.addresses = [("10.0.0.1", "10.0.0.2"), ("127.0.0.1", "127.0.0.1")]
+        self.is_broken = False
+
+    def mark(self, level: int) -> None:
+        self.marks.append(level)
+
+    def read(self) -> list[SimpleNamespace]:
+        if self.is_broken:
+            raise OSError("the kernel refuses")
+        return [SimpleNamespace(local_address=a, remote_address=b) for a, b in self.addresses]
+
+    def declare(self, source: str, destination: str) -> SimpleNamespace:
+        self.declared.append((source, destination))
+        return SimpleNamespace(close=lambda: None)
+
+    def close(self, wait_s: float) -> None:
+        assert wait_s == 0.0
+        self.closes += 1
+
+
+def test_connections_that_leave_the_host_are_reported_once_and_levels_marked_once() -> None:
+    recorder: Any = Recorder()
+    reporter = GroupReporter(recorder, recorder, recorder)
+    reporter.update()
+    assert recorder.marks == []  # unmanaged: level 0, as it began
+    recorder.level = 3
+    reporter.update()
+    reporter.update()
+    assert recorder.marks == [3]
+    assert recorder.declared == [("10.0.0.1", "10.0.0.2")]
+
+
+def test_a_reporter_that_fails_says_so_once_and_leaves_the_command_alone() -> None:
+    recorder: Any = Recorder()
+    reporter = GroupReporter(recorder, recorder, recorder)
+    recorder.is_broken = True
+    with pytest.warns(UnmanagedWarning, match="run: the kernel refuses"):
+        reporter.update()
+    recorder.is_broken = False
+    reporter.update()
+    assert (recorder.closes, recorder.declared) == (1, [])

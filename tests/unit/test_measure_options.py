@@ -23,6 +23,7 @@ def error_line(capsys, *argv: str) -> str:
         ("rperf --over delay --endpoint ud", "not acknowledged"),
         ("rperf --over delay --wait block", "a sleep would be measured"),
         ("transfer --over udp", "must not lose messages"),
+        ("transfer --over verbs --memory cuda", "read from the host's memory"),
         ("transfer --over tcp --count 5", "a transfer ends at its total"),
         ("transfer --over tcp --one-buffer --validate", "overwrite each other"),
         ("rma --over delay --op fetch-add --size 64", "fetch-add is of 8 B"),
@@ -38,6 +39,7 @@ def test_a_test_that_the_transport_or_itself_cannot_do_is_refused(capsys, comman
     ("command", "said"),
     [
         ("latency --over pigeon", "'pigeon' is not a transport"),
+        ("bandwidth --size 1KiB,64KiB", "for several values write --sweep size=1KiB,64KiB"),
         ("latency --over tcp:eth0", "tcp has no devices"),
         ("latency --over ofi", "ofi needs a provider"),
         ("latency --over ofi:", "names no device"),

@@ -155,14 +155,17 @@ def _long_plan(folder: Path) -> Path:
     return path
 
 
-def test_ctrl_c_ends_all_loops_and_keeps_what_was_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_all_loops_and_keeps_what_was_measured(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     output = tmp_path / "out.jsonl"
     with _started(_long_plan(tmp_path), output) as process:
         _wait_for_records(output, 2)
         children = _descendants(process.pid)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+        os.killpg(process.pid, number)  # as terminals and batch systems do: to all of them
         _, told = process.communicate(timeout=30)
-    assert process.returncode == 1, told
+    assert process.returncode == 128 + number, told
     assert "interrupted with" in told
     assert len(read_records(output).records) >= 2
     assert _all_gone(children, 15)

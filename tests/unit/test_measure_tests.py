@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,13 +27,16 @@ from weft.measure import (
     saturation,
     transfer,
 )
+from weft.measure.measurement import choose_over
 from weft.measure.observation import Counts, sum_counts
 from weft.measure.peer.admission import Limits, find_excess
 from weft.measure.peer.channel_spec import encode_channel, read_channels
 from weft.measure.peer.client import LocalServer
 from weft.measure.peer.endpoint_fields import echo_channel
 from weft.measure.settings.options import settings_from
+from weft.measure.tests import saturation as saturation_test
 from weft.measure.tests.latency import LATENCY
+from weft.measure.tests.rma import RMA
 from weft.records import Distribution, Scalar, Series, from_line, to_line
 
 BETWEEN = ("tcp", "udp", "ofi:shm", "ofi:tcp")
@@ -173,6 +177,15 @@ def test_an_open_loop_sends_at_its_rate_whatever_comes_back(peer, over, arrivals
     assert latency_from_intended.mean >= service.mean * 0.99
 
 
+@pytest.mark.parametrize("over", ["tcp", "udp"])
+def test_an_open_loop_that_sleeps_reports_the_path_and_not_its_timer(peer, over):
+    # A kernel's tick is 1 to 10 ms and would delay every message; loopback takes microseconds.
+    # A busy machine holds up some messages, but not the fastest fifth.
+    run = paced(peer, over=over, rate=200, wait="block", count=40, warmup=3)
+    assert run.record.quantities["half_rtt"].histogram.quantile(0.2) < 0.5e9
+    assert number(run, "cpu.percent") < 25
+
+
 @pytest.mark.parametrize("op", ["write", "read", "fetch-add", "compare-swap"])
 @pytest.mark.parametrize("over", ["ofi:shm", "ofi:tcp", "delay"])
 def test_one_sided_operations_do_what_they_say(peer, over, op):
@@ -231,6 +244,10 @@ def test_saturation_has_a_record_for_each_load_and_one_curve_over_all(peer):
         assert len(curve.x) == 3
         assert list(curve.x) == sorted(curve.x)
     assert number(run, "maximum") > 0
+    for step in run.records[1:-1]:
+        offered, achieved = (step.quantities[name].value for name in ("offered", "achieved"))
+        # A stream delivers all that it takes, but what is under way when it ends.
+        assert 0.5 * achieved < offered < 5 * achieved
 
 
 def test_a_record_of_a_measurement_survives_its_line(peer):
@@ -248,6 +265,73 @@ def test_a_record_tells_its_clock_its_host_and_both_ends(peer):
     assert {row["fact"] for row in record.tables["peer"]} >= {"host", "weft"}
     settings = {row["setting"]: row["value"] for row in record.tables["settings"]}
     assert settings["count"] == 100
+
+
+def nagle_of(run: Measurement) -> list[object]:
+    """What the sockets of both ends said."""
+    return [row["nagle"] for row in run.record.tables["endpoints"]]
+
+
+def test_a_stream_over_tcp_lets_the_kernel_collect_and_a_ping_pong_does_not(peer):
+    timed = {"over": "tcp", "count": 20}
+    assert nagle_of(latency(peer, **timed)) == ["off", "off"]
+    assert nagle_of(paced(peer, **timed, rate="10k")) == ["off", "off"]
+    assert nagle_of(rate(peer, **timed)) == ["on", "on"]
+    assert nagle_of(bandwidth(peer, **timed)) == ["on", "on"]
+    assert nagle_of(bandwidth(peer, **timed, nagle=False)) == ["off", "off"]
+    assert nagle_of(latency(peer, **timed, nagle=True)) == ["on", "on"]
+
+
+def test_the_probe_beside_a_stream_leaves_at_once(peer):
+    run = saturation(peer, over="tcp", steps=1, duration="20 ms")
+    rows = run.record.tables["endpoints"]
+    assert {(row["side"], row["connections"], row["nagle"]) for row in rows} == {
+        ("ours", 2, "on"),
+        ("peer", 2, "on"),
+        ("ours", 2, "off"),
+        ("peer", 2, "off"),
+    }
+
+
+@pytest.mark.parametrize("over", ["ofi:shm", "ofi:tcp"])
+def test_ofi_injects_what_fits_where_one_message_is_on_its_way(peer, over):
+    need(over)
+
+    def inline(run: Measurement) -> int:
+        (ours,) = (r for r in run.record.tables["endpoints"] if r["side"] == "ours")
+        return int(ours["inline_bytes"])
+
+    first = latency(peer, over=over, size=1, count=10)
+    limit = int(first.record.tables["endpoints"][0]["inject limit"])
+    assert inline(first) == 1
+    assert inline(latency(peer, over=over, size=limit, count=10)) == limit
+    assert inline(latency(peer, over=over, size=limit + 1, count=10)) == 0
+    assert inline(latency(peer, over=over, size=limit, inline=0, count=10)) == 0
+    assert inline(latency(peer, over=over, size=limit, inline=limit - 1, count=10)) == limit - 1
+    assert inline(bandwidth(peer, over=over, size=limit, count=10)) == 0
+
+
+@pytest.mark.parametrize("test", [rma, rperf])
+def test_a_test_that_sockets_cannot_run_chooses_a_transport_that_can(peer, test):
+    need("ofi:shm", "write")
+    run = test(peer, count=20, warmup=5)
+    over = str(run.record.settings["over"])
+    verbs = [a for a in availability("verbs") if a.available]
+    assert over == ("verbs" if verbs else "ofi:shm")
+    assert number(run, "messages") == 20
+
+
+def test_no_transport_is_chosen_that_only_this_host_has_for_a_peer_elsewhere():
+    need("ofi:tcp", "write")
+    chosen = choose_over(RMA, {}, near=False)["over"]
+    assert chosen in ("verbs", "ofi:tcp")
+    assert choose_over(RMA, {"over": "delay"}, near=False) == {"over": "delay"}
+    assert choose_over(LATENCY, {}, near=True) == {}
+
+
+def test_what_no_transport_can_do_is_refused_with_its_reason():
+    with pytest.raises(InputError, match="fetch-add is of 8 B"):
+        choose_over(RMA, {"op": "fetch-add", "size": 16}, near=True)
 
 
 def test_a_setting_that_a_test_does_not_have_is_refused_in_python_too(peer):
@@ -296,3 +380,11 @@ def test_a_receiver_that_was_held_up_does_not_make_the_wire_faster():
     assert carried.bits_per_second == sum_counts(sent).bits_per_second
     assert sum_counts(sent, beside=backlog).elapsed_ns == 1_000_000
     assert sum_counts([Counts()], beside=sent).bits_per_second == 0
+
+
+def test_a_saturation_that_was_cut_short_before_its_maximum_has_none(monkeypatch):
+    rig = SimpleNamespace(ended="interrupted")
+    monkeypatch.setattr(saturation_test, "measure_maximum", lambda *_: None)
+    observed = saturation_test.run(rig, SimpleNamespace(steps=4))
+    assert "maximum" not in observed.quantities
+    assert not observed.steps

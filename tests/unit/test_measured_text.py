@@ -43,8 +43,8 @@ def test_a_sweep_names_what_varies_once_and_what_does_not_in_its_title():
     text = format_sweep([record(64, throughput=1e9), record(128, throughput=2e9)])
     title, _, heads, _, *rows = text.splitlines()
     assert title == "latency (over=tcp)"
-    assert heads.split() == ["size_bytes", "throughput"]
-    assert [row.split() for row in rows] == [["64", "1", "Gb/s"], ["128", "2", "Gb/s"]]
+    assert heads.split() == ["size", "throughput"]
+    assert [row.split() for row in rows] == [["64", "B", "1", "Gb/s"], ["128", "B", "2", "Gb/s"]]
 
 
 def test_repetitions_are_their_median_and_range():
@@ -62,4 +62,29 @@ def test_a_note_says_how_many_records_have_it_unless_all_do():
 
 def test_a_quantity_that_a_point_lacks_is_a_dash():
     text = format_sweep([record(64, throughput=1e9), record(128)])
-    assert text.splitlines()[-1].split() == ["128", "–"]
+    assert text.splitlines()[-1].split() == ["128", "B", "–"]
+
+
+def test_a_simulated_sweep_is_a_row_per_point_and_a_column_per_traffic():
+    runs = [
+        replace(
+            record(size),
+            kind="simulation",
+            settings={"size": size},
+            quantities={
+                "a.h0-h1.goodput": Scalar(0.5, "Gb/s"),
+                "a.goodput": Scalar(size / 64, "Gb/s"),
+                "b.finished": Scalar(2.0, "us"),
+                "fabric.events": Scalar(9, ""),
+            },
+            notes=[f"ended: finished at {size} us"],
+        )
+        for size in (64, 128)
+    ]
+    _, _, heads, _, *rows = format_sweep(runs).splitlines()
+    assert heads.split() == ["size", "a.goodput", "b.finished"]
+    assert [row.split() for row in rows[:2]] == [
+        ["64", "1", "Gb/s", "2", "µs"],
+        ["128", "2", "Gb/s", "2", "µs"],
+    ]
+    assert rows[3:] == ["ended: finished at 64 us (figures differ)"]

@@ -307,6 +307,7 @@ def test_throughput_of_records_predicts_what_made_them(tmp_path: Path, capsys: C
         (["goodput", "--size", "-5"], "'-5' is too small"),
         (["goodput", "--size", "4K..64*2"], "goes down"),
         (["goodput", "--size", "64,64"], "64 is given twice"),
+        (["goodput", "--size", "64..x"], "--size"),
         (["goodput", "--engine-rate", "0"], "--engine-rate"),
         (["goodput", "--engines", "4"], "--engines: has no meaning without --engine-rate"),
         (["best-b", "--size", "4K"], "4096 B is outside the study's 32768 to 67108864 B"),

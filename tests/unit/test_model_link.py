@@ -83,6 +83,14 @@ def test_full_tcp_segments_reach_the_well_known_941_mbps_of_gigabit_ethernet() -
     )
 
 
+def test_an_ack_of_tcp_is_a_segment_without_payload() -> None:
+    # 20 of IPv4, 20 of TCP, 12 of timestamps; 14 + 4 of Ethernet, 20 of preamble and gap
+    assert answer_packet_bytes("tcp", wire="ethernet") == 52 + 38
+    assert answer_packet_bytes("udp", wire="ethernet") == 0
+    cost = on_wire(10 * 1448, Framing(transport="tcp", wire="ethernet"))
+    assert cost.answer_bytes == pytest.approx(5 * 90)  # one for every second segment
+
+
 def test_connected_ipoib_pays_for_the_packets_of_its_rc_message() -> None:
     # 65520 + 4 B in packets of 2048: 32 packets of 26 B header.
     cost = on_wire(65_520 - 52, Framing(transport="tcp", wire="ipoib-connected", packets_per_ack=1))

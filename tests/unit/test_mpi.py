@@ -123,6 +123,13 @@ def test_paced_messages_are_all_answered_and_none_leaves_early(mpirun: str, pois
         assert run["ours"]["elapsed_ns"] >= 99 * 500_000
 
 
+def test_a_message_behind_its_time_is_late_by_all_of_it(mpirun: str) -> None:
+    job = {"test": "paced", "rate": 1e9, "count": 200, "window": 1, "warmup": 0}
+    (run,) = outcomes(mpirun, job)
+    # All were meant for the first 200 ns, so the last leaves about as late as the run is long.
+    assert run["most_late_ps"] >= 0.5 * run["ours"]["elapsed_ns"] * 1000
+
+
 @pytest.mark.parametrize("test", ["rma", "rma-windowed"])
 def test_one_sided_operations_leave_in_the_target_what_they_should(mpirun: str, test: str) -> None:
     jobs = [

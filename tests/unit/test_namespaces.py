@@ -37,7 +37,7 @@ def test_namespaces_of_others_are_left_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"hosts": ()}, "0 hosts"),
         ({"hosts": ("a", "a")}, "taken twice"),
@@ -46,7 +46,7 @@ def test_namespaces_of_others_are_left_alone(name: str) -> None:
         ({"hosts": tuple(map(str, range(9))), "network": "10.0.0.0/29"}, "use 1 to 5"),
     ],
 )
-def test_wiring_that_cannot_be_built_is_refused(change: dict[str, object], told: str) -> None:
+def test_wiring_that_cannot_be_built_is_refused(change: dict[str, object], message: str) -> None:
     good: dict[str, object] = {"hosts": ("a",), "rate_bps": 10**8, "limit_bytes": 10**5}
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         Wiring(**(good | change))  # type: ignore[arg-type]

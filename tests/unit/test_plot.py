@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from weft.plot import (
     PublishedPoint,
@@ -193,9 +194,35 @@ def test_more_than_200_nodes_are_drawn_with_the_hosts_of_a_switch_as_one():
     assert texts(drawing).count("40 hosts") == 10
 
 
+def test_200_nodes_are_drawn_one_by_one_201_grouped_and_200_groups_still_as_groups():
+    whole = texts(figure(lambda ax: topology(ax, *fat_tree(19, 9, 20))))  # 171 + 9 + 20 = 200
+    assert "9 switches" not in whole
+    assert "19 hosts" not in whole
+    grouped = texts(figure(lambda ax: topology(ax, *fat_tree(19, 9, 21))))  # 201
+    assert grouped.count("19 hosts") == 9
+    most = texts(figure(lambda ax: topology(ax, *fat_tree(2, 96, 8))))  # 96 groups + 96 + 8 = 200
+    assert "spine7" in most
+    assert "192 hosts" not in most
+
+
+def test_switches_and_hosts_have_the_same_colours_with_and_without_names():
+    def colours(hosts: int, leaves: int) -> dict[str, str]:
+        axes = axes_of(lambda ax: topology(ax, *fat_tree(hosts, leaves, 2)))
+        named = {t.get_text()[:1]: t.get_bbox_patch().get_edgecolor() for t in axes.texts}
+        dots = {line.get_marker(): line.get_color() for line in axes.lines}
+        return {
+            "switch": to_hex(named["s"]),
+            "host": to_hex(named["h"]) if "h" in named else to_hex(dots["o"]),
+        }
+
+    assert colours(2, 2) == colours(20, 5)
+    assert len(set(colours(2, 2).values())) == 2
+
+
 def test_thousands_of_nodes_are_drawn_as_one_box_for_each_layer():
     shown = texts(figure(lambda ax: topology(ax, *fat_tree(20, 250, 8))))
     assert all(part in shown for part in ("5000 hosts", "250 switches", "8 switches", "2000 links"))
+    assert axes_of(lambda ax: topology(ax, *fat_tree(20, 250, 8))).get_xlim() == (0, 1)
 
 
 def test_a_setting_that_doubles_is_drawn_on_a_log_axis_with_readable_sizes():

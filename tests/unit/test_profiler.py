@@ -71,27 +71,27 @@ def ran(completion_s: float) -> CommandRun:
 
 
 def profile(path: Path, runner: Invented, plan: Plan = PLAN) -> tuple[Application, list[str]]:
-    told: list[str] = []
+    message: list[str] = []
     log = RunLog(path, plan)
-    return profile_command(log, runner, told.append, machine={}, date="2026"), told
+    return profile_command(log, runner, message.append, machine={}, date="2026"), message
 
 
 def test_the_profile_is_what_the_command_took_at_each_share(tmp_path: Path) -> None:
     runner = Invented()
-    found, told = profile(tmp_path / "log", runner)
+    result, message = profile(tmp_path / "log", runner)
     assert runner.shares == [1.0, *PLAN.order]
-    assert {(run.share, run.completion) for run in found.profile.runs} == {
+    assert {(run.share, run.completion) for run in result.profile.runs} == {
         (0.1, 21.0),
         (0.5, 5.0),
         (1.0, 3.0),
     }
-    assert float(found.convex.model.slowdown(0.25)) == pytest.approx(3.0)
-    assert found.traced is not None
-    assert found.traced.quality.left_out is not None
-    assert found.traced.quality.left_out.worst < 0.02
-    assert told[0].startswith("first run, not counted: 3 s, 23.84 MiB sent, 976.6 KiB rec")
-    assert told[1] == "6 runs to come: about 58 s"
-    assert [line.split("; ")[1] for line in told[2:]][-1] == "0 s left"
+    assert float(result.convex.model.slowdown(0.25)) == pytest.approx(3.0)
+    assert result.traced is not None
+    assert result.traced.quality.left_out is not None
+    assert result.traced.quality.left_out.worst < 0.02
+    assert message[0].startswith("first run, not counted: 3 s, 23.84 MiB sent, 976.6 KiB rec")
+    assert message[1] == "6 runs to come: about 58 s"
+    assert [line.split("; ")[1] for line in message[2:]][-1] == "0 s left"
 
 
 @pytest.mark.parametrize("ended", range(7))
@@ -102,8 +102,8 @@ def test_interrupted_and_gone_on_with_it_is_the_same_profile(tmp_path: Path, end
     assert (tmp_path / "log").exists() == (ended > 0)
     later = Invented()
     # Another process has another seed; the order is that of the first.
-    found, _ = profile(tmp_path / "log", later, PLAN if ended == 0 else replace(PLAN, seed=99))
-    assert found == whole
+    result, _ = profile(tmp_path / "log", later, PLAN if ended == 0 else replace(PLAN, seed=99))
+    assert result == whole
     assert len(later.shares) == 7 - ended
 
 
@@ -115,19 +115,19 @@ def test_a_line_cut_short_by_a_crash_is_run_again(tmp_path: Path) -> None:
     assert len(lines) == 5
     path.write_bytes(b"".join(lines)[:-9])
     later = Invented()
-    found, _ = profile(path, later)
+    result, _ = profile(path, later)
     assert len(later.shares) == 4
-    assert found == profile(tmp_path / "whole", Invented())[0]
+    assert result == profile(tmp_path / "whole", Invented())[0]
     assert len(RunLog(path, PLAN).logged.runs) == 6
 
 
 def test_a_slow_run_is_repeated_and_the_profile_says_why(tmp_path: Path) -> None:
     slow = 1 + next(n for n, share in enumerate(PLAN.order) if share == 0.5 and n > 1)
-    found, told = profile(tmp_path / "log", Invented({slow: 1.5}))
+    result, message = profile(tmp_path / "log", Invented({slow: 1.5}))
     reason = "run 2 at 50 % took 7.5 s, 50% above the median of its share"
-    assert f"again at 50 %: {reason}" in told
-    assert f"set aside: {reason}" in found.profile.notes
-    assert [run.completion for run in found.profile.runs if run.share == 0.5] == [5.0, 5.0]
+    assert f"again at 50 %: {reason}" in message
+    assert f"set aside: {reason}" in result.profile.notes
+    assert [run.completion for run in result.profile.runs if run.share == 0.5] == [5.0, 5.0]
     assert reason in (tmp_path / "log").read_text()
 
 
@@ -145,8 +145,8 @@ def test_a_profile_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         profile(tmp_path / "log", Invented(ends_at=3), here)
     assert len(RunLog(tmp_path / "log", here).logged.runs) == 2
-    told = "unfinished profile with another directory: /here; give the same"
-    with pytest.raises(InputError, match=told):
+    message = "unfinished profile with another directory: /here; give the same"
+    with pytest.raises(InputError, match=message):
         RunLog(tmp_path / "log", replace(PLAN, directory="/elsewhere"))
 
 
@@ -211,11 +211,11 @@ def test_more_bytes_than_the_link_carries_cost_the_estimate_and_not_the_profile(
 ) -> None:
     """As on loopback before it is capped, or of what comes in where only sending is."""
     slow = replace(PLAN, link_bps=LINK_BPS / 10)
-    found, told = profile(tmp_path / "log", Invented(), slow)
-    assert told[0].startswith("no estimate from the first run: trace: the bytes need 667 % of")
-    assert found.traced is None
-    assert float(found.convex.model.slowdown(0.25)) == pytest.approx(3.0)
-    ahead = forecast_time(slow, *read_first_run(slow, ran(3.0), told.append))
+    result, message = profile(tmp_path / "log", Invented(), slow)
+    assert message[0].startswith("no estimate from the first run: trace: the bytes need 667 % of")
+    assert result.traced is None
+    assert float(result.convex.model.slowdown(0.25)) == pytest.approx(3.0)
+    ahead = forecast_time(slow, *read_first_run(slow, ran(3.0), message.append))
     # 6 runs of 3 s and a first one; at 10, 50 and 100 % ten times, twice and once as long
     assert ahead.least_s == pytest.approx(21)
     assert ahead.most_s == ahead.expected_s == pytest.approx(3 + 2 * 3 * (10 + 2 + 1))
@@ -245,21 +245,21 @@ def test_a_run_tells_time_bytes_and_processor_time(lo: Counters) -> None:
     python = f"exec {sys.executable} -c"
     sends = "import socket; s = socket.socket(type=2); s.sendto(bytes(30000), ('127.0.0.1', 9))"
     spins = "import time\nwhile time.process_time() < 0.3: pass"
-    found = run_command(spawn(f'{python} "{sends}\n{spins}"'), lo, limit_s=60, where="x")
-    assert found.completion_s > 0.3
-    assert found.sent_bytes >= 30000
-    assert found.received_bytes >= 30000  # what lo sends it receives
-    assert 0.3 < found.cpu_s < 2
+    result = run_command(spawn(f'{python} "{sends}\n{spins}"'), lo, limit_s=60, where="x")
+    assert result.completion_s > 0.3
+    assert result.sent_bytes >= 30000
+    assert result.received_bytes >= 30000  # what lo sends it receives
+    assert 0.3 < result.cpu_s < 2
 
 
 def test_processor_time_of_children_that_were_gone_at_once_counts(lo: Counters) -> None:
     script = "for n in $(seq 50); do sh -c 'i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done'; done"
-    found = run_command(spawn(script), lo, limit_s=60, where="x")
+    result = run_command(spawn(script), lo, limit_s=60, where="x")
     before = os.times()
     subprocess.run(["sh", "-c", script], check=True)
     after = os.times()
     spent = sum(after[2:4]) - sum(before[2:4])
-    assert found.cpu_s == pytest.approx(spent, rel=0.7)
+    assert result.cpu_s == pytest.approx(spent, rel=0.7)
 
 
 def test_a_command_that_fails_says_its_status_and_last_words(lo: Counters) -> None:
@@ -270,17 +270,17 @@ def test_a_command_that_fails_says_its_status_and_last_words(lo: Counters) -> No
 
 
 @pytest.mark.parametrize(
-    ("first_line", "told"),
+    ("first_line", "message"),
     [("echo no interpreter", "Exec format error"), ("#!/no/such", "No such file or directory")],
 )
 def test_a_command_that_cannot_be_started_says_why(
-    lo: Counters, tmp_path: Path, first_line: str, told: str
+    lo: Counters, tmp_path: Path, first_line: str, message: str
 ) -> None:
     script = tmp_path / "script"
     script.write_text(f"{first_line}\n")
     script.chmod(0o755)
     wrong = partial(namespaces.spawn, None, [str(script)])
-    with pytest.raises(InputError, match=f"^x: cannot be started: {told}; fix the command"):
+    with pytest.raises(InputError, match=f"^x: cannot be started: {message}; fix the command"):
         run_command(wrong, lo, limit_s=60, where="x")
 
 
@@ -316,8 +316,8 @@ def gone(pid: int) -> bool:
 
 
 def test_an_interface_that_is_not_there_is_named() -> None:
-    told = r"interface nic9: is not there; use one of .*lo"
-    with pytest.raises(InputError, match=told), count_bytes(None, "nic9"):
+    message = r"interface nic9: is not there; use one of .*lo"
+    with pytest.raises(InputError, match=message), count_bytes(None, "nic9"):
         pass
 
 
@@ -325,7 +325,7 @@ def test_an_interface_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--percent", "50,10,100", "--testbed"], "--percent: 10 after 50; write them ascending"),
         (["--percent", "10,120", "--testbed"], "--percent: 120 is not above 0 and up to 100"),
@@ -334,22 +334,25 @@ def test_an_interface_that_is_not_there_is_named() -> None:
         (["--repeat", "x", "--testbed"], "--repeat x: is not a number"),
         (["--name", "a/b", "--testbed"], "--name: 'a/b' cannot be the name of an application"),
         (["--timeout", "-1", "--testbed"], "--timeout -1: is not a time"),
-        ([], "profile: which links?; give --testbed or --interface"),
-        (["--testbed", "a", "--interface", "lo"], "profile: which links?"),
+        ([], "profile: no links are named, or two kinds of them; give --testbed or --interface"),
+        (
+            ["--testbed", "a", "--interface", "lo"],
+            "profile: no links are named, or two kinds of them",
+        ),
         (["--testbed", "a", "--rate", "1G"], "--rate: a testbed has its own"),
         (["--interface", "lo", "--host", "h1"], "--host: is of a testbed"),
         (["--testbed", "nowhere"], "testbed"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_stored(
-    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = tmp_path / "table"
     argv = ["profile", "--name", "x", "--table", str(table), *words, "--", "true"]
     assert main(argv) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"weft: {told}")
+    assert said.err.startswith(f"weft: {message}")
     assert said.err.count("\n") == 1
     assert not table.exists()
 
@@ -362,8 +365,8 @@ def test_a_share_below_the_least_cap_is_refused_before_anything_runs(
     words = ["--percent", "7,8,100", "--interface", "lo", "--rate", "100k"]
     argv = ["profile", "--name", "x", "--table", str(tmp_path / "t"), *words, "--", "touch"]
     assert main([*argv, str(mark)]) == 2
-    told = "--percent: 7 % of a link of 100 kb/s is below 8 kb/s, the least cap; leave it out"
-    assert capsys.readouterr().err.startswith(f"weft: {told}")
+    message = "--percent: 7 % of a link of 100 kb/s is below 8 kb/s, the least cap; leave it out"
+    assert capsys.readouterr().err.startswith(f"weft: {message}")
     assert not mark.exists()
 
 
@@ -393,12 +396,12 @@ def test_folders_of_the_users_own_stay_though_they_are_empty(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [([], "profile: no command is given"), (["no-such"], "command no-such: no such program")],
 )
 def test_a_command_that_is_none_is_refused(
-    command: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["profile", "--name", "x", "--table", str(tmp_path / "t"), "--testbed", "--", *command]
     assert main(argv) == 2
-    assert capsys.readouterr().err.startswith(f"weft: {told}")
+    assert capsys.readouterr().err.startswith(f"weft: {message}")

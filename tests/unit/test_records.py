@@ -30,11 +30,12 @@ from weft.records import (
     read_records,
     statistic,
     to_line,
+    to_summary_line,
     write_records,
     write_text,
 )
 from weft.records.record_line import run_to_line
-from weft.records.record_text import format_table
+from weft.records.record_text import format_table, is_flow_quantity
 
 
 def distribution(*samples: int, unit: str = "ps") -> Distribution:
@@ -122,6 +123,31 @@ def test_what_cannot_be_stored_is_refused_by_name(changes, message):
         record(**changes)
 
 
+def test_rows_of_tables_are_kept_as_plain_values_that_no_one_else_changes():
+    row = {"port": "sw1.p3", "sent": np.int64(12), "share": np.float64(0.5)}
+    rows = [row]
+    kept = record(tables={"ports": rows}).tables["ports"]
+    row["sent"] = 13
+    rows.append({})
+    assert kept == ({"port": "sw1.p3", "sent": 12, "share": 0.5},)
+    assert [type(value) for value in kept[0].values()] == [str, int, float]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_flow"),
+    [
+        ("senders.h0-h6.goodput", True),
+        ("senders.late.h0-h6.goodput", True),
+        ("senders.h0-h6.late.goodput", True),
+        ("senders.goodput", False),
+        ("post-poll.rtt", False),
+        ("senders.round-trip", False),
+    ],
+)
+def test_quantities_of_a_flow_have_its_ends_between_part_and_quantity(name, is_flow):
+    assert is_flow_quantity(name) is is_flow
+
+
 def test_series_of_unequal_length_and_links_to_nowhere_are_refused():
     with pytest.raises(InputError, match="2 x values for 1 y"):
         Series("ps", "B", (1, 2), (1,))
@@ -139,6 +165,32 @@ def test_statistics_by_name():
     assert statistic(distribution(), "p50") is None
     assert [statistic(rtt, s) for s in ("p0", "p100")] == [1, 1000]
     assert [statistic(rtt, s) for s in ("p101", "p100.1", "p-1", "p", "q50")] == [None] * 5
+
+
+def test_a_line_for_other_programs_has_statistics_in_the_unit_of_their_names():
+    stored = record(
+        quantities={
+            "rtt": distribution(*range(1000, 1_000_001, 1000)),  # 1 to 1000 ns
+            "size": distribution(64, unit="B"),
+            "empty": distribution(),
+            "rate": Scalar(2.0, "b/s"),
+        }
+    )
+    line = to_summary_line(stored)
+    assert from_line(line) == stored
+    shown = json.loads(line)["quantities"]
+    # The ceil(q n)-th smallest, within the histogram's 0.1 %; count, mean, min and max are exact.
+    exact = {"count": 1000, "mean_ns": 500.5, "min_ns": 1, "max_ns": 1000}
+    assert {name: shown["rtt"][name] for name in exact} == exact
+    for name, ns in {"p50": 500, "p90": 900, "p99": 990, "p99_9": 999, "p99_99": 1000}.items():
+        assert shown["rtt"][f"{name}_ns"] == pytest.approx(ns, rel=1e-3)
+    # Ranks 500 -+ 1.96 sqrt(1000 / 4); no sample bounds p99.99 of 1000 from above.
+    assert shown["rtt"]["p50_low_ns"] == pytest.approx(469, abs=1.5)
+    assert shown["rtt"]["p50_high_ns"] == pytest.approx(532, abs=1.5)
+    assert shown["rtt"]["p99_99_high_ns"] is None
+    assert shown["size"]["p50_B"] == shown["size"]["max_B"] == 64
+    assert set(shown["empty"]) == {"type", "unit", "samples"}
+    assert shown["rate"] == {"type": "scalar", "unit": "b/s", "value": 2.0}
 
 
 def test_write_then_read_gives_header_and_records(tmp_path: Path):
@@ -224,6 +276,16 @@ def test_two_writers_to_one_file_are_refused(tmp_path: Path):
     path = tmp_path / "run.jsonl"
     with RecordWriter(path), pytest.raises(InputError, match="another process is writing"):
         RecordWriter(path)
+
+
+def test_a_refused_writer_leaves_no_file_open(tmp_path: Path):
+    path = tmp_path / "r.jsonl"
+    with RecordWriter(path):
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(InputError, match="another process is writing to it"):
+                RecordWriter(path)
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def damage(line: str, **changes: object) -> str:
@@ -416,13 +478,16 @@ def test_a_lone_writer_may_reorder_its_file_and_holds_the_lock_meanwhile(tmp_pat
         later.rewrite([])
 
 
-def test_discarding_keeps_every_header(tmp_path: Path):
+def test_settling_orders_the_last_run_and_keeps_every_header(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     for name in ("stale", "good"):
         with RecordWriter(path) as writer:
             writer.append(record(name=name))
+    ordered = [record(name="first"), record(name="stale")]
     with RecordWriter(path) as writer:
-        writer.discard(lambda r: r.name == "stale")
+        for written in reversed(ordered):
+            writer.append(written)
+        writer.settle(ordered, is_stale=lambda r: r.name == "stale")
     headers, records = read_records(path)
     assert len(headers) == 3
-    assert [r.name for r in records] == ["good"]
+    assert [r.name for r in records] == ["good", "first", "stale"]

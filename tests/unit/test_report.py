@@ -1,5 +1,6 @@
 """The HTML report: complete, self-contained, escaped, and honest about what it leaves out."""
 
+from functools import partial
 from html.parser import HTMLParser
 
 import numpy as np
@@ -7,7 +8,17 @@ import pytest
 
 from weft.plot import Section, render_report
 from weft.plot.html_page import row_table
-from weft.plot.report_figures import find_swept_setting, label_records
+from weft.plot.quantities import sweep as draw_sweep
+from weft.plot.report_figures import (
+    _collect_lines,
+    _find_bands,
+    find_swept_setting,
+    find_utilisation,
+    label_records,
+    split_lines,
+)
+from weft.plot.style import figure
+from weft.plot.topology import colour_of
 from weft.records import (
     Distribution,
     Histogram,
@@ -91,7 +102,7 @@ def test_a_report_shows_everything_a_record_holds():
         "ab12cd",
         "seed 7",
         "weft simulate x.toml",
-        "1 hosts, 1 switches",
+        "1 host, 1 switch, 1 link",
     ):
         assert shown in html
 
@@ -171,9 +182,122 @@ def test_what_a_report_leaves_out_it_says():
     assert "100 more rows not shown" in html
 
 
-def test_a_figure_draws_eight_lines_and_says_how_many_there_are():
+def test_a_long_table_of_ports_is_summed_up_by_kind_of_link_and_shows_the_busiest():
+    ports = [
+        {"busy_percent": i / 10, "node": f"h{i}", "peer": f"tor{i // 9}", "port": 1, "vl": 0}
+        for i in range(400)
+    ]
+    html = render_report([record(tables={"ports": ports})], "x")
+    assert "<td>h to tor</td><td class=n>0</td><td class=n>400</td><td class=n>19.95</td>" in html
+    assert "the 300 rows with the highest busy_percent; 100 more rows not shown" in html
+    first = "<td>h399</td><td class=n>1</td><td>tor44</td><td class=n>0</td><td class=n>39.9</td>"
+    assert html.index(first) < html.index("<td>h100</td>")
+    assert "<td>h99</td>" not in html
+
+
+def test_a_rank_that_did_not_end_comes_before_the_last_that_did():
+    ranks = [{"completion_us": i or None, "host": f"h{i}", "rank": i} for i in range(301)]
+    html = render_report([record(tables={"ranks": ranks})], "x")
+    assert html.index("<td>h0</td>") < html.index("<td>h300</td>") < html.index("<td>h2</td>")
+    assert "<td>h1</td>" not in html
+
+
+def test_counts_have_their_thousands_apart():
+    html = render_report([record(quantities={"fabric.events": Scalar(15913840, "")})], "x")
+    assert "15,913,840" in html
+
+
+def test_lines_beyond_eight_get_a_further_figure_and_none_is_dropped():
+    lines = {f"line{i}": i for i in range(19)}
+    figures = split_lines(lines)
+    assert [len(lines) for lines in figures] == [8, 8, 3]
+    assert {label for chunk in figures for label in chunk} == set(lines)
     html = render_report(sweep(11, quantities={"rtt": distribution(n=50)}), "x")
-    assert "8 of 11 lines drawn" in html
+    assert html.count('aria-label="cdf of rtt ') == 2
+    assert "lines drawn" not in html
+
+
+def test_far_too_many_lines_are_chosen_evenly_and_counted():
+    figures = split_lines({f"line{i}": i for i in range(100)})
+    assert [len(lines) for lines in figures] == [8] * 6
+    assert (figures[0]["line0"], figures[-1]["line99"]) == (0, 99)
+    html = render_report(sweep(49, quantities={"rtt": distribution(n=50)}), "x")
+    assert "48 of 49 lines drawn." in html
+
+
+def repeated(x: int, repetition: int, rate: float) -> Record:
+    settings = {"x": x, "repetition": repetition}
+    return record(settings=settings, quantities={"rate": Scalar(rate, "b/s")})
+
+
+def test_repetitions_are_a_band_around_their_median():
+    records = [repeated(x, n, 100 * x + n) for x in (1, 2, 3) for n in (1, 2, 9)]
+    points = label_records(records)
+    lines = _collect_lines(points, "x", "rate", "value")
+    assert lines == {"": {x: [100 * x + n for n in (1, 2, 9)] for x in (1.0, 2.0, 3.0)}}
+    assert _find_bands(lines) == {"": {x: (100 * x + 1, 100 * x + 9) for x in (1.0, 2.0, 3.0)}}
+    assert "band: their range" in render_report(records, "x")
+    single = [repeated(x, 1, 100 * x) for x in (1, 2, 3)]
+    assert "band" not in render_report(single, "x").split("</style>")[1]
+
+
+def test_a_band_is_not_cut_off_at_the_top():
+    drawn = axes_of({"": {1.0: 10.0, 2.0: 20.0}}, {"": {1.0: (9.0, 500.0), 2.0: (19.0, 21.0)}})
+    assert drawn.get_ylim()[1] > 500
+    assert len(drawn.collections) == 1
+    assert not axes_of({"": {1.0: 10.0, 2.0: 20.0}}, None).collections
+
+
+def axes_of(lines, bands):
+    drawn = figure(
+        partial(draw_sweep, lines=lines, unit="", quantity="q", setting="s", bands=bands)
+    )
+    return drawn.axes[0]
+
+
+def stream(name: str, x: int, over: str = "tcp") -> Record:
+    return record(name, settings={"x": x, "over": over}, quantities={"rate": Scalar(x, "b/s")})
+
+
+def test_a_sweep_of_one_point_is_no_line_and_another_test_is_no_part_of_it():
+    sizes = [stream("bandwidth", x) for x in (1, 2, 3)]
+    alone, other = stream("bandwidth", 9, "udp"), stream("latency", 5)
+    lines = _collect_lines(label_records([*sizes, alone]), "x", "rate", "value")
+    assert lines == {"tcp": {1.0: [1.0], 2.0: [2.0], 3.0: [3.0]}}
+    html = render_report([*sizes, alone, other], "x")
+    assert "bandwidth rate over x" in html
+    assert "latency rate over x" not in html
+
+
+def test_a_note_that_differs_in_figures_stands_once():
+    notes = ["noisy host: lost 54.6 % of its time", "noisy host: lost 3 % of its time"]
+    html = render_report([record(settings={"x": i}, notes=[n]) for i, n in enumerate(notes)], "x")
+    assert html.count("noisy host") == 1
+    assert "lost 54.6 % of its time (and with other figures 1 times)" in html
+
+
+def test_provenance_names_the_records_it_is_of():
+    seeds = [
+        record(settings={"x": i}, provenance=Provenance(weft_version="0.1.0", seed=i))
+        for i in range(2)
+    ]
+    section = render_report(seeds, "x").split("<h2>Provenance</h2>")[1]
+    assert section.index("x=0") < section.index("x=1")
+
+
+def test_links_are_coloured_by_their_busier_direction():
+    rows = [
+        {"node": "h1", "port": 1, "peer": "s1", "vl": 0, "busy_percent": 30.0},
+        {"node": "h1", "port": 1, "peer": "s1", "vl": 1, "busy_percent": 20.0},
+        {"node": "s1", "port": 4, "peer": "h1", "vl": 0, "busy_percent": 10.0},
+    ]
+    observed = record(tables={"ports": rows})
+    assert find_utilisation(observed) == {(0, 1): pytest.approx(0.5)}
+    html = render_report([observed], "x")
+    assert "how busy each link was in incast, at most 50% (h1 to s1)" in html
+    assert colour_of(0.5).lower() in html
+    assert (colour_of(0), colour_of(1), colour_of(7)) == ("#94A3B8", "#C21E1E", "#C21E1E")
+    assert find_utilisation(record()) == {}
 
 
 def test_a_quantity_that_a_sweep_does_not_change_is_named_not_drawn():

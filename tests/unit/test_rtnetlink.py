@@ -79,12 +79,12 @@ def test_a_token_bucket_that_is_packed_reads_as_what_it_was(
     rate_bps: int, burst_bytes: int, limit_bytes: int
 ) -> None:
     wanted = TokenBucket(rate_bps=rate_bps, burst_bytes=burst_bytes, limit_bytes=limit_bytes)
-    found = qdisc.unpack_bucket(qdisc.pack_bucket(wanted))
-    assert found.limit_bytes == limit_bytes
-    assert found.rate_bps == rate_bps // 8 * 8
+    result = qdisc.unpack_bucket(qdisc.pack_bucket(wanted))
+    assert result.limit_bytes == limit_bytes
+    assert result.rate_bps == rate_bps // 8 * 8
     tick_bytes = 64e-9 * rate_bps / 8 + 1
-    longest_bytes = (2**32 - 1) * 64e-9 * found.rate_bps / 8  # a burst's time has 32 bits of ticks
-    assert abs(found.burst_bytes - min(burst_bytes, longest_bytes)) <= tick_bytes
+    longest_bytes = (2**32 - 1) * 64e-9 * result.rate_bps / 8  # a burst's time has 32 bits of ticks
+    assert abs(result.burst_bytes - min(burst_bytes, longest_bytes)) <= tick_bytes
 
 
 def test_rates_beyond_32_bits_of_bytes_per_second_have_their_wide_attribute() -> None:
@@ -191,10 +191,10 @@ def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None
     delete = qdisc.pack_qdisc_deletion(nowhere)
     with Rtnetlink() as link, pytest.raises(KernelRefusal) as refused:
         link.request([delete], "interface 2^30")
-    told = str(refused.value)
-    assert told.startswith("interface 2^30: delete the qdisc: the kernel refuses: ")
-    assert ("run it as root" in told) == (os.geteuid() != 0)
-    assert str(pickle.loads(pickle.dumps(refused.value))) == told
+    report = str(refused.value)
+    assert report.startswith("interface 2^30: delete the qdisc: the kernel refuses: ")
+    assert ("run it as root" in report) == (os.geteuid() != 0)
+    assert str(pickle.loads(pickle.dumps(refused.value))) == report
 
 
 # ---- Batches: a kernel that answers what the test wants ----------------------------------------

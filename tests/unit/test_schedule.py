@@ -108,9 +108,9 @@ def test_a_neighbour_that_is_there_half_of_the_time_does_not_become_usual() -> N
         run(b, (1 + 1 / b) * (1.05 if n % 2 else 1), n, cpu_s=1.0, run_delay_s=0.8 * (n % 2))
         for n, b in enumerate(PLAN.order)
     ]
-    found = judge_runs(runs)
-    wanted = [n % 2 == 1 and 0.05 * one.run.completion < 0.8 for n, one in enumerate(found)]
-    assert [one.reason != "" for one in found] == wanted
+    result = judge_runs(runs)
+    wanted = [n % 2 == 1 and 0.05 * one.run.completion < 0.8 for n, one in enumerate(result)]
+    assert [one.reason != "" for one in result] == wanted
 
 
 def test_waiting_that_every_run_of_a_share_has_is_the_commands_own() -> None:
@@ -128,17 +128,17 @@ def test_where_no_run_of_a_share_is_good_all_count() -> None:
     others = [run(b, 1 + 1 / b, cpu_s=1, run_delay_s=0) for b in PLAN.order if b != 0.1]
     taken = [run(0.1, 11.0, cpu_s=1, run_delay_s=2.0), run(0.1, 11.1, cpu_s=1, run_delay_s=2.0)]
     taken.append(run(0.1, 20.0, cpu_s=1, run_delay_s=0))
-    found = judge_runs([*others, *taken])
-    assert all(one.reason for one in found[-3:])
-    assert len(select_good_runs([*others, *taken])) == len(found)
+    result = judge_runs([*others, *taken])
+    assert all(one.reason for one in result[-3:])
+    assert len(select_good_runs([*others, *taken])) == len(result)
 
 
 def test_the_one_run_of_a_share_that_nobody_disturbed_counts_though_most_were_slower() -> None:
     others = [run(b, 1 + 1 / b, cpu_s=1, run_delay_s=0) for b in PLAN.order if b != 0.1]
     taken = [run(0.1, 20.0, cpu_s=1, run_delay_s=8.0), run(0.1, 20.0, cpu_s=1, run_delay_s=8.0)]
     quiet = run(0.1, 11.0, cpu_s=1, run_delay_s=0)
-    found = judge_runs([*others, *taken, quiet])
-    assert [one.reason != "" for one in found[-3:]] == [True, True, False]
+    result = judge_runs([*others, *taken, quiet])
+    assert [one.reason != "" for one in result[-3:]] == [True, True, False]
     assert select_good_runs([*others, *taken, quiet]) == [*others, quiet]
     # A second one that nobody disturbed is held against the first, not against the disturbed.
     slower = replace(quiet, completion=13.0)
@@ -156,7 +156,7 @@ def test_time_left_is_that_of_the_runs_seen_and_a_guess_for_the_others() -> None
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"repeat": 0}, r"--repeat: 0 is not in 1 to 100"),
         ({"repeat": 101}, r"--repeat: 101 is not in 1 to 100"),
@@ -165,8 +165,8 @@ def test_time_left_is_that_of_the_runs_seen_and_a_guess_for_the_others() -> None
         ({"name": "../x"}, r"cannot be the name of an application"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(changes: dict[str, object], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_a_plan_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         replace(PLAN, **changes)  # type: ignore[arg-type]
 
 

@@ -173,7 +173,7 @@ def test_a_noisy_share_weighs_less() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "message"),
     [
         (samples((1, 1)), "100 %"),
         (samples((0.5, 2), (0.1, 3)), "profiled at 10 %, 50 %"),
@@ -186,8 +186,8 @@ def test_a_noisy_share_weighs_less() -> None:
         (samples((1, 1), (0.5, -2)), "slowdown -2"),
     ],
 )
-def test_samples_that_cannot_be_fitted_are_refused(bad: list[Sample], told: str) -> None:
-    with pytest.raises(InputError, match=re.escape(told)):
+def test_samples_that_cannot_be_fitted_are_refused(bad: list[Sample], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
         fit_convex(bad)
 
 
@@ -201,8 +201,8 @@ def test_a_polynomial_needs_more_shares_than_its_degree() -> None:
 
 def test_slowdown_is_relative_to_the_mean_at_the_whole_link() -> None:
     runs = [Run(share=1.0, completion=t, repetition=n) for n, t in enumerate((10, 11, 12))]
-    found = Profile(name="a", runs=(*runs, Run(share=0.5, completion=22.0))).samples
-    assert [s.slowdown for s in found] == pytest.approx([10 / 11, 1, 12 / 11, 2])
+    result = Profile(name="a", runs=(*runs, Run(share=0.5, completion=22.0))).samples
+    assert [s.slowdown for s in result] == pytest.approx([10 / 11, 1, 12 / 11, 2])
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", ".hidden", "a b", "ä", "a" * 65, "a\n", "-a"])
@@ -230,11 +230,11 @@ def test_a_run_with_an_impossible_value_is_refused(wrong: dict[str, float]) -> N
 
 
 def test_an_application_has_every_model_that_its_shares_determine() -> None:
-    found = fit_application(profile())
-    assert [f.model.degree for f in found.paper] == [1, 2, 3]
-    assert found.floor == 0.1
+    result = fit_application(profile())
+    assert [f.model.degree for f in result.paper] == [1, 2, 3]
+    assert result.floor == 0.1
     # D = 1 + (1/b − 1) / 3
-    assert found.convex.model.slowdown([0.1, 0.25]) == pytest.approx([4, 2], rel=0.03)
+    assert result.convex.model.slowdown([0.1, 0.25]) == pytest.approx([4, 2], rel=0.03)
     two = replace(profile(), runs=tuple(r for r in profile().runs if r.share in (0.5, 1)))
     assert [f.model.degree for f in fit_application(two).paper] == [1]
     assert fit_application(two).convex.quality.left_out is None
@@ -242,13 +242,13 @@ def test_an_application_has_every_model_that_its_shares_determine() -> None:
 
 def test_an_estimate_from_a_trace_is_kept_and_held_against_the_profile() -> None:
     exact = Hinges(terms=((1.0, 1 / 3),), floor=0.05)
-    found = fit_application(profile(), exact)
-    assert found.traced is not None
-    assert found.traced.quality.left_out is not None
-    assert found.traced.quality.left_out.n == 3  # 10, 25, 50 %
-    assert found.traced.quality.left_out.worst < 0.03
-    assert from_json(to_json(found), "file") == found
-    text = format_application(found, build_curve(found, [0.25, 1.0]))
+    result = fit_application(profile(), exact)
+    assert result.traced is not None
+    assert result.traced.quality.left_out is not None
+    assert result.traced.quality.left_out.n == 3  # 10, 25, 50 %
+    assert result.traced.quality.left_out.worst < 0.03
+    assert from_json(to_json(result), "file") == result
+    text = format_application(result, build_curve(result, [0.25, 1.0]))
     assert "traced, one run" in text
     # 1 + (1/0.25 − 1) / 3
     assert next(line for line in text.splitlines() if line.startswith("25 %")).endswith(" 2.000")
@@ -273,18 +273,18 @@ def test_a_file_from_before_estimates_were_kept_is_read() -> None:
 
 def test_warnings_tell_of_models_that_should_not_be_trusted() -> None:
     lr, sql = (read_application(EXAMPLES / f"saba-{n}.json") for n in ("lr", "sql"))
-    assert any("more slowly than 1/share" in told for told in lr.warnings)
-    assert any("degree 2 rises" in told for told in sql.warnings)
+    assert any("more slowly than 1/share" in message for message in lr.warnings)
+    assert any("degree 2 rises" in message for message in sql.warnings)
     linear = fit_application(
         replace(profile(), runs=tuple(Run(share=b, completion=2 - b) for b in (0.1, 0.5, 1.0)))
     )
-    assert not any("rises" in told for told in linear.warnings)
+    assert not any("rises" in message for message in linear.warnings)
     little = fit_application(
         replace(
             profile(), runs=tuple(Run(share=b, completion=1 + 0.03 * b) for b in (0.1, 0.5, 1.0))
         )
     )
-    assert any("degree 1" in told and "rises" in told for told in little.warnings)
+    assert any("degree 1" in message and "rises" in message for message in little.warnings)
 
 
 def test_the_curve_has_observed_means_band_and_every_model() -> None:
@@ -383,8 +383,8 @@ def test_a_damaged_file_is_refused_by_name_and_the_others_stay(damage: str, tmp_
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
     assert raised.value.remedy
-    found, damaged = table.all()
-    assert [a.name for a in found] == ["other"]
+    result, damaged = table.all()
+    assert [a.name for a in result] == ["other"]
     assert len(damaged) == 1
     table.remove("app")
     assert table.names() == ("other",)
@@ -447,8 +447,8 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
         writer.join(60)
         assert writer.exitcode == 0
     table = AppTable(tmp_path)
-    found, damaged = table.all()
-    assert [a.name for a in found] == ["once", "own-0", "own-1", "own-2", "shared"]
+    result, damaged = table.all()
+    assert [a.name for a in result] == ["once", "own-0", "own-1", "own-2", "shared"]
     assert not damaged
     for n in range(3):
         assert table.load(f"own-{n}").profile.notes == (f"{n}-9",)

@@ -22,7 +22,7 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
-def told(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
+def message(capsys: pytest.CaptureFixture[str], argv: list[str]) -> str:
     status = main(argv)
     output = capsys.readouterr()
     assert status == 2, output
@@ -60,7 +60,7 @@ def changed(option: str, value: str) -> list[str]:
 def test_bad_input_is_one_line(
     capsys: pytest.CaptureFixture[str], argv: list[str], words: str
 ) -> None:
-    assert words in told(capsys, argv)
+    assert words in message(capsys, argv)
     assert not persistent.STATES.exists()
 
 
@@ -68,7 +68,7 @@ def test_a_rate_may_be_written_as_tc_does_or_with_its_unit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for rate in ("200M", "0.2G", "200 Mb/s", "200Mbit/s", "25 MB/s"):
-        assert "not root" in told(capsys, changed("--rate", rate))
+        assert "not root" in message(capsys, changed("--rate", rate))
 
 
 def test_without_a_testbed_status_and_down_say_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +85,6 @@ def test_a_state_file_that_is_none_is_told_with_what_to_do(
 ) -> None:
     persistent.STATES.mkdir(parents=True)
     (persistent.STATES / "lab.json").write_text("{")
-    assert "lab.json: is not a testbed's state; delete it" in told(
+    assert "lab.json: is not a testbed's state; delete it" in message(
         capsys, ["testbed", "status", "--name", "lab"]
     )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import isnan
 from pathlib import Path
 
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from weft.cli import main
 from weft.control.operators.timeline import (
@@ -14,6 +19,9 @@ from weft.control.operators.timeline import (
     Run,
     Timeline,
     build_records,
+    draw_shares,
+    draw_slowdowns,
+    draw_weights,
     timeline_sections,
 )
 from weft.records import Record, Scalar, describe_run, read_records, write_records
@@ -47,33 +55,33 @@ TIMELINE = Timeline(
 )
 
 
-def own(name: str) -> Record:
-    (found,) = [r for r in build_records(TIMELINE) if r.settings.get("application") == name]
-    return found
+def record_of(name: str) -> Record:
+    (record,) = [r for r in build_records(TIMELINE) if r.settings.get("application") == name]
+    return record
 
 
 def test_a_share_is_what_passed_since_the_moment_before_over_what_could() -> None:
-    shares = [row["share"] for row in own("sort").tables["samples"]]
+    shares = [row["share"] for row in record_of("sort").tables["samples"]]
     assert shares == pytest.approx([0.5, 0.25, 0.0])
 
 
 def test_who_is_not_registered_has_neither_weight_nor_prediction() -> None:
-    last = own("sort").tables["samples"][-1]
+    last = record_of("sort").tables["samples"][-1]
     assert (last["weight"], last["slowdown"]) == (None, None)
-    assert all(row["weight"] is None for row in own("idle").tables["samples"])
+    assert all(row["weight"] is None for row in record_of("idle").tables["samples"])
 
 
 def test_a_run_stands_beside_the_mean_of_the_predictions_in_its_time() -> None:
-    (run,) = own("sort").tables["runs"]
+    (run,) = record_of("sort").tables["runs"]
     assert run["slowdown"] == pytest.approx(1.5)
     assert run["predicted"] == pytest.approx(3.0)
 
 
 def test_means_are_over_the_time_that_it_was_registered() -> None:
-    found = own("sort").quantities
+    found = record_of("sort").quantities
     assert found["weight"] == Scalar(37.5, "%")
     assert found["share"] == Scalar(37.5, "%")
-    assert set(own("idle").quantities) == {"alone", "runs"}
+    assert set(record_of("idle").quantities) == {"alone", "runs"}
 
 
 def test_a_file_is_enough_for_the_report(tmp_path: Path) -> None:
@@ -95,3 +103,42 @@ def test_one_section_draws_weights_shares_and_slowdowns() -> None:
 def test_other_records_make_no_section() -> None:
     (record,) = [r for r in build_records(TIMELINE) if r.name != NAME]
     assert timeline_sections([record]) == []
+
+
+# ---- Drawings ---------------------------------------------------------------------------------
+
+
+def points(line: Line2D) -> list[tuple[float, float]]:
+    """Drawn points; NaN is drawn as a gap."""
+    return [(x, y) for x, y in zip(*line.get_data(), strict=True) if not isnan(y)]
+
+
+def draw(drawing: Callable[..., None]) -> Axes:
+    ax = Figure().add_subplot()
+    drawing(ax, {"sort": record_of("sort")})
+    assert ax.get_xlabel() == "time (s)"
+    assert ax.get_xlim() == (1.0, 4.0)  # of the samples, without a margin
+    assert ax.get_ylim()[0] == 0
+    assert ax.get_lines()[0].get_label() == "sort"
+    return ax
+
+
+def test_weights_are_drawn_in_per_cent_while_an_application_is_registered() -> None:
+    ax = draw(draw_weights)
+    assert points(ax.get_lines()[0]) == [(1.0, 50.0), (3.0, 25.0)]
+    assert (ax.get_ylabel(), ax.get_ylim()) == ("weight (% of the link)", (0, 102))
+
+
+def test_shares_are_drawn_as_means_of_the_last_two_seconds() -> None:
+    ax = draw(draw_shares)
+    assert points(ax.get_lines()[0]) == [(1.0, 50.0), (3.0, 25.0), (4.0, 12.5)]
+    assert (ax.get_ylabel(), ax.get_ylim()) == ("share (% of the link)", (0, 102))
+
+
+def test_slowdowns_are_drawn_beside_those_of_the_runs_at_their_end() -> None:
+    ax = draw(draw_slowdowns)
+    predicted, runs = ax.get_lines()
+    assert points(predicted) == [(1.0, 2.0), (3.0, 4.0)]
+    assert points(runs) == [(3.5, 1.5)]
+    assert ax.get_ylabel() == "times its completion alone"
+    assert ax.get_ylim()[1] > 4.0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from weft._core import FlowSpec, Op, Pattern
+from weft.errors import InputError
 from weft.simulate import scenario_from
 from weft.simulate.traffic import derangement
 
@@ -20,7 +21,7 @@ def flows(seed: int = 1, base: Path = Path(), **table: Any) -> tuple[FlowSpec, .
     fabric = {"topology": "one_switch", "hosts": HOSTS, "rate": "56 Gb/s", "delay": "10 ns"}
     data = {"duration": "1 us", "seed": seed, "fabric": fabric, "traffic": [{"name": "t"} | table]}
     (traffic,) = scenario_from(data, base=base).traffic
-    return traffic.flows
+    return tuple(flow for part in traffic.parts for flow in part.flows)
 
 
 def pairs(**table: Any) -> list[tuple[int, int]]:
@@ -106,9 +107,8 @@ def test_a_trace_keeps_every_message_in_order_of_time(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(trace)
     got = flows(base=tmp_path, kind="replay", file="t.csv", start="1 us")
     by_source = {flow.src: flow for flow in got}
-    assert by_source[0].schedule_times_ps == [1_010_000, 1_010_000, 1_030_000]
-    assert by_source[0].schedule_sizes_bytes == [1, 4, 3]
-    assert by_source[2].schedule_times_ps == [1_020_500]
+    assert by_source[0].schedule == [(1_010_000, 1), (1_010_000, 4), (1_030_000, 3)]
+    assert [time for time, _ in by_source[2].schedule] == [1_020_500]
     assert by_source[0].messages == 3
 
 
@@ -123,3 +123,35 @@ def test_a_pretend_probe_is_small_and_batched() -> None:
     (flow,) = flows(kind="pretend", **{"from": "h0", "to": "h1"})
     assert flow.size_bytes == 256
     assert flow.batch > 1
+
+
+ENDS = {"from": "h0", "to": "h1"}
+LIMITS = [
+    ("bandwidth", "size", "1 B", "1 TiB", "0 B", 2**40 + 1),
+    ("bandwidth", "sl", 0, 15, -1, 16),
+    ("bandwidth", "ack_every", 0, 2**20, -1, 2**20 + 1),
+    ("bandwidth", "ack_size", "1 B", "4096 B", "0 B", "4097 B"),
+    ("bandwidth", "window", 1, 2**20, 0, 2**20 + 1),
+    ("bandwidth", "batch", 1, 2**20, 0, 2**20 + 1),
+    ("bandwidth", "messages", 1, 2**40, 0, 2**40 + 1),
+    ("latency", "messages", 1, 2**40, 0, 2**40 + 1),
+    ("paced", "messages", 1, 2**40, 0, 2**40 + 1),
+    ("incast", "messages", 1, 2**40, 0, 2**40 + 1),
+    ("permutation", "messages", 1, 2**40, 0, 2**40 + 1),
+    ("random", "messages", 1, None, 0, 10**6 + 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "key", "low", "high", "below", "above"), LIMITS)
+def test_a_key_takes_its_limits_and_nothing_beyond(
+    kind: str, key: str, low: Any, high: Any, below: Any, above: Any
+) -> None:
+    table = {"kind": kind, "size": "64 B"}
+    table |= {"interval": "1 us"} if kind == "paced" else {}
+    table |= {} if kind in ("permutation", "random") else ENDS
+    for value in (low, high):
+        if value is not None:
+            assert flows(**table | {key: value})
+    for value in (below, above):
+        with pytest.raises(InputError, match=key):
+            flows(**table | {key: value})

@@ -109,8 +109,8 @@ def test_a_setting_that_is_seldom_fast_is_not_taken_for_a_steady_one() -> None:
         return MeasuredPoint(setting=setting, value=value, stage=stage)
 
     for seed in range(3):
-        found = tune(observe, space, THROUGHPUT, schedule(space, "tcp"), seed=seed)
-        taken = found.recommendation.setting
+        result = tune(observe, space, THROUGHPUT, schedule(space, "tcp"), seed=seed)
+        taken = result.recommendation.setting
         assert (taken["wait"], taken["threads"], taken["qps"]) == ("block", 2, 1)
 
 
@@ -128,30 +128,30 @@ def tuned(seed: int) -> Tuning:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_recommendation_is_within_a_tenth_of_the_best_there_is(seed: int) -> None:
-    found = tuned(seed)
+    result = tuned(seed)
     best = max(truth(setting) for setting in list_candidates(few()))
-    assert truth(found.recommendation.setting) >= 0.9 * best
-    assert found.recommendation.setting["wait"] == "block"
-    assert found.gain is not None
-    assert found.gain.low > 1
+    assert truth(result.recommendation.setting) >= 0.9 * best
+    assert result.recommendation.setting["wait"] == "block"
+    assert result.gain is not None
+    assert result.gain.low > 1
 
 
 def test_predicted_is_measured_where_the_model_holds() -> None:
     space = few()
-    found = tune(noisy(0.02, 7), space, THROUGHPUT, brief(space, "tcp"), seed=7)
-    for row in found.confirmation:
+    result = tune(noisy(0.02, 7), space, THROUGHPUT, brief(space, "tcp"), seed=7)
+    for row in result.confirmation:
         if row.role in ("recommended", "default"):
             assert row.predicted.value == pytest.approx(truth(row.setting), rel=0.1)
         assert row.measured.value == pytest.approx(truth(row.setting), rel=0.06)
         assert row.better.value == pytest.approx(
-            truth(found.recommendation.setting) / truth(row.setting), rel=0.1
+            truth(result.recommendation.setting) / truth(row.setting), rel=0.1
         )
 
 
 def test_without_noise_a_choice_that_changes_nothing_stays_at_its_default() -> None:
     space = few()
-    found = tune(noisy(0.001, 1), space, THROUGHPUT, brief(space, "tcp"))
-    assert found.recommendation.setting["signal_every"] == 1
+    result = tune(noisy(0.001, 1), space, THROUGHPUT, brief(space, "tcp"))
+    assert result.recommendation.setting["signal_every"] == 1
 
 
 def test_less_is_better_for_latency() -> None:
@@ -166,12 +166,12 @@ def test_less_is_better_for_latency() -> None:
         )
         return MeasuredPoint(setting=setting, value=value, stage=stage)
 
-    found = tune(observe, space, goal, brief(space, "ofi"))
-    assert found.recommendation.setting["wait"] == "spin"
-    assert found.recommendation.setting["inline_bytes"] == 64
-    assert found.recommendation.predicted == pytest.approx(8, rel=0.02)
-    assert found.gain is not None
-    assert found.gain.value == pytest.approx(1.25, rel=0.01)
+    result = tune(observe, space, goal, brief(space, "ofi"))
+    assert result.recommendation.setting["wait"] == "spin"
+    assert result.recommendation.setting["inline_bytes"] == 64
+    assert result.recommendation.predicted.value == pytest.approx(8, rel=0.02)
+    assert result.gain is not None
+    assert result.gain.value == pytest.approx(1.25, rel=0.01)
 
 
 def test_settings_that_lose_messages_are_not_recommended() -> None:
@@ -181,10 +181,10 @@ def test_settings_that_lose_messages_are_not_recommended() -> None:
         lost = 20.0 if int(setting["depth"]) > 4 else 0.0  # type: ignore[arg-type]
         return MeasuredPoint(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
 
-    found = tune(observe, space, THROUGHPUT, brief(space, "udp"))
-    lossy = [row for row in found.rows if not row.is_acceptable]
+    result = tune(observe, space, THROUGHPUT, brief(space, "udp"))
+    lossy = [row for row in result.rows if not row.is_acceptable]
     assert lossy
-    assert space.key(found.recommendation.setting) not in {space.key(r.setting) for r in lossy}
+    assert space.key(result.recommendation.setting) not in {space.key(r.setting) for r in lossy}
 
 
 def test_a_setting_is_lossy_by_the_mean_of_its_rows_not_by_those_that_went_well() -> None:
@@ -195,9 +195,9 @@ def test_a_setting_is_lossy_by_the_mean_of_its_rows_not_by_those_that_went_well(
         return MeasuredPoint(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
 
     random = np.random.default_rng(3)
-    found = tune(observe, space, THROUGHPUT, brief(space, "udp")).recommendation.setting
+    result = tune(observe, space, THROUGHPUT, brief(space, "udp")).recommendation.setting
     random = np.random.default_rng(4)
-    rows = [observe(found, "again") for _ in range(400)]
+    rows = [observe(result, "again") for _ in range(400)]
     assert np.mean([row.lost_percent for row in rows]) <= 1
 
 
@@ -208,9 +208,9 @@ def test_a_level_that_is_only_probed_is_never_recommended_however_lucky_it_was()
         lucky = 10.0 if setting["offset_bytes"] else 1.0
         return MeasuredPoint(setting=setting, value=lucky * truth(setting), stage=stage)
 
-    found = tune(observe, space, THROUGHPUT, brief(space, "tcp"))
-    assert any(row.setting["offset_bytes"] for row in found.rows)
-    assert found.recommendation.setting["offset_bytes"] == 0
+    result = tune(observe, space, THROUGHPUT, brief(space, "tcp"))
+    assert any(row.setting["offset_bytes"] for row in result.rows)
+    assert result.recommendation.setting["offset_bytes"] == 0
 
 
 def test_the_luck_that_let_a_setting_into_the_race_does_not_carry_it_to_the_last_heat() -> None:
@@ -224,10 +224,10 @@ def test_the_luck_that_let_a_setting_into_the_race_does_not_carry_it_to_the_last
         return observe(setting, stage)
 
     plan = brief(space, "tcp")
-    found = tune(lucky_once, space, THROUGHPUT, plan)
-    raced = [row for row in found.rows if row.stage == "race" and row.setting == bad]
+    result = tune(lucky_once, space, THROUGHPUT, plan)
+    raced = [row for row in result.rows if row.stage == "race" and row.setting == bad]
     assert 0 < len(raced) < sum(turns for _, turns in plan.race)  # never in the last heat
-    assert truth(found.recommendation.setting) > truth(space.default)
+    assert truth(result.recommendation.setting) > truth(space.default)
 
 
 def test_a_level_that_is_lost_later_takes_its_rows_with_it() -> None:
@@ -239,10 +239,10 @@ def test_a_level_that_is_lost_later_takes_its_rows_with_it() -> None:
             raise InputError("wait", "no such way any more", "spin")
         return observe(setting, stage)
 
-    found = tune(until, space, THROUGHPUT, brief(space, "tcp"))
-    assert found.recommendation.setting["wait"] == "spin"
-    assert {row.setting["wait"] for row in found.rows} == {"spin"}
-    assert any(refused.name == "wait block" for refused in found.space.refusals)
+    result = tune(until, space, THROUGHPUT, brief(space, "tcp"))
+    assert result.recommendation.setting["wait"] == "spin"
+    assert {row.setting["wait"] for row in result.rows} == {"spin"}
+    assert any(refused.name == "wait block" for refused in result.space.refusals)
 
 
 def test_a_peer_that_dies_between_points_keeps_what_was_measured(
@@ -258,8 +258,8 @@ def test_a_peer_that_dies_between_points_keeps_what_was_measured(
 
     monkeypatch.setattr(over_fabric, "run_test", until)
     given = {"over": "delay", "size": "4096", "depth": "1..64*2", "qps": "1", "threads": "1"}
-    found = prepare_tuning(given, point_s=0.002).run(None)
-    assert (found.ended, len(found.rows)) == ("node7: connection reset", 20)
+    result = prepare_tuning(given, point_s=0.002).run(None)
+    assert (result.ended, len(result.rows)) == ("node7: connection reset", 20)
 
 
 def test_many_settings_that_fail_late_end_the_run_with_what_it_has() -> None:
@@ -271,9 +271,9 @@ def test_many_settings_that_fail_late_end_the_run_with_what_it_has() -> None:
             raise InputError("point", "no memory", "use less")
         return observe(setting, stage)
 
-    found = tune(until, space, THROUGHPUT, brief(space, "tcp"))
-    assert "could not be measured, the last: point: no memory" in found.ended
-    assert len(found.rows) >= 40
+    result = tune(until, space, THROUGHPUT, brief(space, "tcp"))
+    assert "could not be measured, the last: point: no memory" in result.ended
+    assert len(result.rows) >= 40
 
 
 def test_a_neighbour_that_cannot_be_measured_leaves_the_proof_of_the_others() -> None:
@@ -284,9 +284,9 @@ def test_a_neighbour_that_cannot_be_measured_leaves_the_proof_of_the_others() ->
             raise InputError("point", "no memory", "use less")
         return observe(setting, stage)
 
-    found = tune(refuses, space, THROUGHPUT, brief(space, "tcp"), seed=2)
-    assert {row.role for row in found.confirmation} == {"recommended", "default"}
-    assert found.gain is not None
+    result = tune(refuses, space, THROUGHPUT, brief(space, "tcp"), seed=2)
+    assert {row.role for row in result.confirmation} == {"recommended", "default"}
+    assert result.gain is not None
 
 
 def test_loss_everywhere_is_refused_with_a_remedy() -> None:
@@ -308,9 +308,9 @@ def test_a_run_that_is_stopped_recommends_from_what_it_has() -> None:
             raise Stopped("interrupted")
         return observe(setting, stage)
 
-    found = tune(until, space, THROUGHPUT, brief(space, "tcp"))
-    assert (found.ended, len(found.rows), found.confirmation) == ("interrupted", 25, ())
-    assert truth(found.recommendation.setting) > truth(space.default)
+    result = tune(until, space, THROUGHPUT, brief(space, "tcp"))
+    assert (result.ended, len(result.rows), result.confirmation) == ("interrupted", 25, ())
+    assert truth(result.recommendation.setting) > truth(space.default)
 
 
 def test_a_run_that_is_stopped_at_once_says_that_it_has_too_few_points() -> None:
@@ -332,9 +332,9 @@ def test_a_setting_that_is_refused_is_told_and_never_recommended() -> None:
             raise InputError("--depth", "too many", "lower it")
         return observe(setting, stage)
 
-    found = tune(choosy, space, THROUGHPUT, brief(space, "tcp"))
-    assert space.key(found.recommendation.setting) != space.key(best)
-    assert all("too many" in failed.reason for failed in found.failed)
+    result = tune(choosy, space, THROUGHPUT, brief(space, "tcp"))
+    assert space.key(result.recommendation.setting) != space.key(best)
+    assert all("too many" in failed.reason for failed in result.failed)
 
 
 def test_a_level_that_the_transport_turns_out_not_to_have_is_no_choice() -> None:
@@ -345,11 +345,11 @@ def test_a_level_that_the_transport_turns_out_not_to_have_is_no_choice() -> None
             raise InputError("shm", "the provider cannot sleep", "poll instead")
         return observe(setting, stage)
 
-    found = tune(polls_only, space, THROUGHPUT, brief(space, "ofi"))
-    assert found.recommendation.setting["wait"] == "spin"
-    reasons = {r.name: r.reason for r in found.space.refusals}
+    result = tune(polls_only, space, THROUGHPUT, brief(space, "ofi"))
+    assert result.recommendation.setting["wait"] == "spin"
+    reasons = {r.name: r.reason for r in result.space.refusals}
     assert "cannot sleep" in reasons["wait block"]
-    assert not found.failed
+    assert not result.failed
 
 
 def test_the_schedule_keeps_to_the_budget() -> None:
@@ -366,8 +366,8 @@ def test_the_schedule_keeps_to_the_budget() -> None:
 
 def test_the_mean_interval_is_students() -> None:
     # t of 4 degrees of freedom at 97.5 %: 2.776; s of 1..5 is 1.5811
-    found = mean_interval(np.arange(1.0, 6.0))
-    assert np.log([found.low, found.value, found.high]) == pytest.approx(
+    result = mean_interval(np.arange(1.0, 6.0))
+    assert np.log([result.low, result.value, result.high]) == pytest.approx(
         [3 - 2.776 * 1.5811 / 5**0.5, 3, 3 + 2.776 * 1.5811 / 5**0.5], abs=1e-3
     )
 
@@ -449,12 +449,12 @@ def test_transport_is_another_word_for_over(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_plan_is_told_before_anything_is_measured() -> None:
-    found = prepare_tuning({"over": "tcp", "size": "4K,64K", "wait": "block"}, goal="throughput")
-    assert found.space.fixed == {"wait": "block"}
-    sizes = next(f for f in found.space.factors if f.name == "size_bytes")
+    result = prepare_tuning({"over": "tcp", "size": "4K,64K", "wait": "block"}, goal="throughput")
+    assert result.space.fixed == {"wait": "block"}
+    sizes = next(f for f in result.space.factors if f.name == "size_bytes")
     assert sizes.levels == (4096, 65536)
-    assert found.space.default.get("cpu", ANYWHERE) == ANYWHERE
-    assert f"{found.schedule.points} points of 0.2 s" in found.schedule.text()
+    assert result.space.default.get("cpu", ANYWHERE) == ANYWHERE
+    assert f"{result.schedule.points} points of 0.2 s" in result.schedule.text()
 
 
 def test_a_drift_of_the_machine_is_told_from_the_settings_where_the_turns_are_known() -> None:
@@ -475,8 +475,8 @@ def test_a_drift_of_the_machine_is_told_from_the_settings_where_the_turns_are_kn
                 )
                 for turn, setting in enumerate(settings)
             ]
-            found = fit_surface(space, THROUGHPUT, rows).predict(every).log_value - true
-            errors[is_known] += float(np.std(found))
+            result = fit_surface(space, THROUGHPUT, rows).predict(every).log_value - true
+            errors[is_known] += float(np.std(result))
     assert errors[True] < errors[False]
 
 
@@ -489,8 +489,8 @@ def test_ctrl_c_between_two_points_keeps_what_was_measured() -> None:
             raise KeyboardInterrupt
         return observe(setting, stage)
 
-    found = tune(pressed, space, THROUGHPUT, brief(space, "tcp"))
-    assert (found.ended, len(found.rows)) == ("interrupted", 20)
+    result = tune(pressed, space, THROUGHPUT, brief(space, "tcp"))
+    assert (result.ended, len(result.rows)) == ("interrupted", 20)
 
 
 def test_a_report_has_a_section_for_the_tuning() -> None:

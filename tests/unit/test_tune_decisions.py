@@ -113,13 +113,15 @@ def test_lower_bounds_are_means_less_two_standard_errors_of_a_shrunk_variance() 
 
 def test_expected_improvement_is_that_of_a_normal_variable() -> None:
     # (m - b) Φ(z) + s φ(z), z = (m - b)/s: at z = 0 it is s/sqrt(2π); far above b it is m - b
-    found = _compute_improvements(np.array([1.0, 9.0]), np.array([0.5, 0.1]), 1.0)
-    assert found == pytest.approx([0.5 / math.sqrt(2 * math.pi), 8.0])
+    result = _compute_improvements(np.array([1.0, 9.0]), np.array([0.5, 0.1]), 1.0)
+    assert result == pytest.approx([0.5 / math.sqrt(2 * math.pi), 8.0])
 
 
 def test_a_95_per_cent_interval_is_1_96_standard_errors_to_either_side() -> None:
     at = Prediction(log_value=np.array([2.0]), log_error=np.array([0.5]), log_noise=0.1)
-    assert np.log(at.interval(0)) == pytest.approx([2 - 1.96 * 0.5, 2 + 1.96 * 0.5], abs=1e-4)
+    interval = at.interval(0)
+    logs = np.log([interval.value, interval.low, interval.high])
+    assert logs == pytest.approx([2, 2 - 1.96 * 0.5, 2 + 1.96 * 0.5], abs=1e-4)
 
 
 def surface_of_rows() -> Surface:
@@ -167,15 +169,14 @@ def test_a_schedule_takes_all_of_a_budget_and_not_a_point_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "wins"), [((2.1, 2.2, 3.0), True), ((2.0, 2.2, 3.0), False), ((2.5, 3.0), False)]
+    ("over_bound", "wins"),
+    [((1.05, 1.1, 1.5), True), ((1.0, 1.1, 1.5), False), ((1.25, 1.5), False)],
 )
 def test_records_win_over_the_model_by_three_runs_that_are_all_better(
-    values: Sequence[float], wins: bool
+    over_bound: Sequence[float], wins: bool
 ) -> None:
-    surface = surface_of_rows()
-    chosen = Recommendation(
-        setting={"depth": 1, "signal_every": 1}, predicted=1.0, interval=(0.5, 2.0), surface=surface
-    )
+    chosen = Recommendation(setting={"depth": 1, "signal_every": 1}, surface=surface_of_rows())
+    values = [factor * chosen.predicted.high for factor in over_bound]
     rows = [point(value, depth=8) for value in values]
     better = find_better_stored(TWO_FACTORS, THROUGHPUT, rows, chosen)
     assert (better is not None) is wins
@@ -194,9 +195,7 @@ def test_a_default_at_the_edge_of_the_records_is_within_their_reach() -> None:
 
 def test_neighbours_to_confirm_differ_in_one_factor_each_and_are_never_the_default() -> None:
     surface = cast(Surface, FixedSurface("depth", 0.1, 0.0))
-    chosen = Recommendation(
-        setting={"depth": 2, "signal_every": 1}, predicted=1.0, interval=(0.5, 2.0), surface=surface
-    )
+    chosen = Recommendation(setting={"depth": 2, "signal_every": 1}, surface=surface)
     neighbours = find_strongest_neighbours(THROUGHPUT, chosen)
     # Depth 1 is as good as depth 4, but is the default.
     assert neighbours == {
@@ -249,10 +248,7 @@ def test_fragments_but_the_last_carry_a_multiple_of_eight_bytes() -> None:
 
 
 def test_less_is_better_for_latency_where_the_records_decide() -> None:
-    surface = surface_of_rows()
-    chosen = Recommendation(
-        setting={"depth": 1, "signal_every": 1}, predicted=3.0, interval=(2.0, 4.0), surface=surface
-    )
-    rows = [point(value, depth=8) for value in (1.9, 1.5, 1.0)]
+    chosen = Recommendation(setting={"depth": 1, "signal_every": 1}, surface=surface_of_rows())
+    rows = [point(factor * chosen.predicted.low, depth=8) for factor in (0.95, 0.75, 0.5)]
     assert find_better_stored(TWO_FACTORS, LATENCY, rows, chosen) is not None
     assert find_better_stored(TWO_FACTORS, THROUGHPUT, rows, chosen) is None

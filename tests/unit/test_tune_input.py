@@ -21,7 +21,8 @@ from weft.tune.search.from_records import (
 )
 from weft.tune.search.goal import GOALS
 from weft.tune.search.space import HostLimits, MeasuredPoint, Space, build_space
-from weft.tune.search.tuning import Confirmation, Interval
+from weft.tune.search.surface import Interval
+from weft.tune.search.tuning import Confirmation
 from weft.tune.search.tuning_record import build_stored_record, build_tuning_record
 from weft.tune.search.tuning_text import format_command, format_stored, format_tuning
 
@@ -83,8 +84,8 @@ def stored(records: list[Record]) -> StoredTuning:
 def test_what_never_fits_the_memory_of_a_window_is_refused(
     budget: tuple[str, ...], capsys: Capture
 ) -> None:
-    told = refusal(capsys, "--over", "tcp", "--size", "1M", "--depth", "128", *budget)
-    assert "every combination holds more than 64 MiB outstanding; lower one" in told
+    message = refusal(capsys, "--over", "tcp", "--size", "1M", "--depth", "128", *budget)
+    assert "every combination holds more than 64 MiB outstanding; lower one" in message
 
 
 @pytest.mark.parametrize("name", ["post-list", "signal-every"])
@@ -109,9 +110,9 @@ def test_one_depth_that_is_left_is_no_choice_but_given() -> None:
 
 @pytest.mark.parametrize("depth", ["2", "1,2"])
 def test_depths_given_that_hold_no_list_are_refused(depth: str, capsys: Capture) -> None:
-    told = refusal(capsys, "--over", "tcp", "--depth", depth, "--post-list", "4,16")
-    assert "--post-list: 4 exceeds the 2 messages outstanding" in told
-    assert "raise --depth to 4" in told
+    message = refusal(capsys, "--over", "tcp", "--depth", depth, "--post-list", "4,16")
+    assert "--post-list: 4 exceeds the 2 messages outstanding" in message
+    assert "raise --depth to 4" in message
 
 
 @pytest.mark.parametrize("option", ["--budget", "--point"])
@@ -125,16 +126,16 @@ def test_a_time_that_never_ends_or_never_begins_is_refused(
 def test_the_length_of_points_has_no_meaning_for_records(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "a.jsonl"
     write_records(file, swept())
-    told = refusal(capsys, str(file), "--point", "1s")
-    assert "--point: nothing is measured when tuning from records" in told
+    message = refusal(capsys, str(file), "--point", "1s")
+    assert "--point: nothing is measured when tuning from records" in message
 
 
 def test_an_unknown_goal_is_one_line_with_those_known(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "a.jsonl"
     write_records(file, swept())
     for words in ([], [str(file)]):
-        told = refusal(capsys, *words, "--goal", "foo")
-        assert "--goal: 'foo' is not known; use one of throughput, latency" in told
+        message = refusal(capsys, *words, "--goal", "foo")
+        assert "--goal: 'foo' is not known; use one of throughput, latency" in message
 
 
 def test_the_command_names_the_peer_that_was_measured() -> None:
@@ -167,25 +168,27 @@ def test_processor_time_of_both_ends_needs_both() -> None:
 
 
 def test_the_gain_that_records_predict_is_that_of_the_fabric_that_made_them() -> None:
-    found = stored(swept())
-    space, chosen = found.tuning.space, found.tuning.recommendation.setting
+    result = stored(swept())
+    space, chosen = result.tuning.space, result.tuning.recommendation.setting
     true = [
         speed_Bps(int(at["size_bytes"] or 0), int(at["depth"] or 0), str(at["wait"]))
         for at in (chosen, space.default)
     ]
-    gain = predict_gain(found.tuning)
+    gain = predict_gain(result.tuning)
     assert gain is not None
     assert gain.low < gain.value < gain.high
     assert gain.value == pytest.approx(true[0] / true[1], rel=0.15)
-    assert f"predicted: {gain} times as good as the default (95 % interval)" in format_stored(found)
-    assert build_stored_record(found).quantities["predicted.gain"] == Scalar(gain.value, "")
+    assert f"predicted: {gain} times as good as the default (95 % interval)" in format_stored(
+        result
+    )
+    assert build_stored_record(result).quantities["predicted.gain"] == Scalar(gain.value, "")
 
 
 def test_a_default_beyond_the_records_has_no_predicted_gain() -> None:
-    found = stored(swept(depths=(1, 8)))
-    assert [factor.name for factor in find_unreached_factors(found.tuning.space)] == ["depth"]
-    assert predict_gain(found.tuning) is None
-    assert "the records do not reach its depth 64" in format_stored(found)
+    result = stored(swept(depths=(1, 8)))
+    assert [factor.name for factor in find_unreached_factors(result.tuning.space)] == ["depth"]
+    assert predict_gain(result.tuning) is None
+    assert "the records do not reach its depth 64" in format_stored(result)
 
 
 def test_that_nothing_was_confirmed_is_said_once() -> None:
@@ -204,8 +207,8 @@ def test_three_runs_are_needed_to_win_over_the_model() -> None:
 
 
 def test_figures_of_runs_are_told_as_stored_and_not_as_predicted() -> None:
-    found = replace(stored(swept()), runs=Spread((4.9e10, 5e10, 5.1e10)))
-    text = format_stored(found)
+    result = replace(stored(swept()), runs=Spread((4.9e10, 5e10, 5.1e10)))
+    text = format_stored(result)
     assert "stored: 50 (49–51) GB/s, median (range) of 3 runs" in text
     assert "predicted 50" not in text
 

@@ -6,7 +6,10 @@ from weft.errors import InputError
 from weft.units import (
     choose_unit,
     convert,
+    format_count,
     format_number,
+    format_setting,
+    format_settings,
     format_value,
     parse_rate,
     parse_size,
@@ -43,7 +46,16 @@ def test_units_convert_only_within_a_dimension():
 
 def test_values_are_shown_in_the_unit_people_would_choose():
     assert format_value(1_500_000, "ps") == "1.5 µs"
-    assert format_value(0, "ps") == "0 ps"
+    assert [format_value(0, unit) for unit in ("ps", "KiB", "Gb/s", "M/s", "x")] == [
+        "0 s",
+        "0 B",
+        "0 b/s",
+        "0 /s",
+        "0 x",
+    ]
+    assert format_value(0.0003437, "M/s") == "343.7 /s"
+    assert format_value(84_830.2, "1/s") == "84.83 k/s"
+    assert format_value(1.697, "M/s") == "1.697 M/s"
     assert format_value(32768, "B") == "32 KiB"
     assert format_value(12, "") == "12"
     assert choose_unit("ns", 2500).unit == "µs"
@@ -63,10 +75,48 @@ def test_a_value_of_exactly_one_unit_is_shown_in_it(value, unit, text):
     assert format_value(value, unit) == text
 
 
-def test_counts_show_all_digits_up_to_a_million():
-    assert [format_number(n) for n in (123_456, 999_999, 1_000_000)] == [
+def test_numbers_have_four_digits_or_all_before_the_point():
+    assert [format_number(n) for n in (123_456, 12_345_678, 84_830.2, 9_999.4, 0.12345)] == [
         "123456",
-        "999999",
-        "1e+06",
+        "12345678",
+        "84830",
+        "9999",
+        "0.1235",
     ]
-    assert format_number(0.123456) == "0.1235"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("size_bytes", 64, "64 B"),
+        ("size_bytes", 1500, "1500 B"),
+        ("size_bytes", 65_536, "64 KiB"),
+        ("size_bytes", 3 << 20, "3 MiB"),
+        ("size_bytes", 0, "0 B"),
+        ("duration_ns", 500_000_000, "500 ms"),
+        ("duration_ns", 123_456_789, "123.456789 ms"),
+        ("busy_poll_us", 50, "50 µs"),
+        ("rate", 300.0, "300"),
+        ("nagle", True, "True"),
+        ("over", "tcp", "tcp"),
+        ("count", None, "None"),
+    ],
+)
+def test_a_setting_is_shown_exactly_as_people_write_it(name, value, text):
+    assert format_setting(name, value) == text
+
+
+def test_settings_are_sorted_by_name_without_their_units():
+    settings = {"size_bytes": 64, "over": "tcp", "duration_ns": 5 * 10**8}
+    assert format_settings(settings) == "duration=500 ms, over=tcp, size=64 B"
+
+
+def test_nouns_agree_with_their_number():
+    counts = [(1, "switch"), (2, "switch"), (0, "host"), (1, "process"), (3, "process")]
+    assert [format_count(*count) for count in counts] == [
+        "1 switch",
+        "2 switches",
+        "0 hosts",
+        "1 process",
+        "3 processes",
+    ]

@@ -1,11 +1,19 @@
 """Tokens: proved by both sides, of no use to who listens, kept from other users."""
 
+import hmac
 import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 
 import pytest
 
 from weft import __version__
 from weft.errors import InputError
+from weft.measure.peer import client as peer_client
 from weft.wire import (
     MAKE_TOKEN,
     PROTOCOL,
@@ -14,6 +22,7 @@ from weft.wire import (
     ClientHandshake,
     Decoder,
     Failure,
+    ForeignProtocol,
     FrameReader,
     ProtocolError,
     ServerHandshake,
@@ -43,6 +52,18 @@ def test_both_sides_derive_the_same_keys_from_the_token():
     assert client.limits == {"depth": 7}
 
 
+def test_keys_of_protocol_2_are_hmacs_of_the_nonces_by_their_purpose():
+    """Hosts with another weft of this protocol must derive the same."""
+
+    def digest(purpose: str) -> bytes:
+        return hmac.new(TOKEN, f"weft 2 {purpose} aa bb".encode(), "sha256").digest()
+
+    keys = derive_keys(TOKEN, "aa", "bb")
+    assert keys.client_proof == digest("client proof").hex()
+    assert keys.server_proof == digest("server proof").hex()
+    assert (keys.client_seal, keys.server_seal) == (digest("client seal"), digest("server seal"))
+
+
 def test_without_a_token_the_handshake_is_the_same():
     client, server = ClientHandshake(None, "peer"), ServerHandshake(None, {})
     greet(client, server)
@@ -56,7 +77,7 @@ def test_a_wrong_token_is_refused_with_the_remedy():
     assert server.keys is None
 
 
-def test_a_server_that_wants_a_token_is_told_apart_before_anything_is_proved():
+def test_a_server_that_wants_a_token_is_recognised_before_anything_is_proved():
     client, server = ClientHandshake(None, "node7:9338"), ServerHandshake(TOKEN, {})
     with pytest.raises(InputError, match=r"node7:9338: needs a token; .*WEFT_TOKEN"):
         greet(client, server)
@@ -174,3 +195,97 @@ class TestTokenFiles:
         command = MAKE_TOKEN.split("`")[1].replace("FILE", str(file))
         assert os.system(command) == 0
         assert len(read_token(str(file)) or b"") == 44
+
+
+# ---- Strangers --------------------------------------------------------------------------------
+
+# First bytes as the protocols' RFCs have them.
+OPENINGS = [
+    ("HTTP", b"HTTP/1.1 400 Bad Request\r\n"),
+    ("HTTP", b"GET / HTTP/1.1\r\nHost: node7\r\n"),
+    ("HTTP", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    ("HTTP/2", bytes.fromhex("000006040000000000000400100000")),
+    ("SSH", b"SSH-2.0-OpenSSH_9.6\r\n"),
+    ("TLS", bytes.fromhex("15030300020246")),
+    ("TLS", bytes.fromhex("160301013d01000139")),
+    ("SMTP", b"220 mail.example.org ESMTP Postfix\r\n"),
+    ("SMTP", b"EHLO node7\r\n"),
+    ("FTP", b"220 ready\r\n"),
+    ("POP3", b"+OK ready\r\n"),
+    ("IMAP", b"* OK ready\r\n"),
+    ("Redis", b"-ERR unknown command\r\n"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "opening"), OPENINGS)
+def test_a_stranger_is_named_by_its_protocol_on_both_sides(protocol, opening):
+    for side in (ClientHandshake(None, "peer"), ServerHandshake(None)):
+        with pytest.raises(ForeignProtocol, match=f"^speaks {protocol}, not weft$"):
+            side.feed(opening)
+
+
+def test_greetings_of_every_length_are_taken_for_no_other_protocol():
+    for length in range(1, 2000, 7):
+        hello = Hello(PROTOCOL, "v" * length, "0" * 64)
+        assert list(FrameReader(Decoder(Hello), 4096).feed(encode(hello))) == [hello]
+
+
+@contextmanager
+def serving(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that deals with each connection in turn; where it is."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    answer(connection)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def find_problem(where: str) -> str:
+    with pytest.raises(InputError) as raised:
+        peer_client.open_peer(where)
+    assert raised.value.where == where
+    return raised.value.problem
+
+
+def test_a_real_web_server_is_named_though_it_waits_for_the_end_of_a_line(monkeypatch):
+    monkeypatch.setattr(peer_client, "CONNECT_S", 0.3)
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        problem = find_problem(f"127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+        thread.join()
+    assert problem == "speaks HTTP, not weft"
+
+
+def test_a_real_tls_server_is_named_though_it_closes_without_a_word():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def answer(connection: socket.socket) -> None:
+        try:
+            context.wrap_socket(connection, server_side=True).close()
+        except OSError:
+            return
+
+    with serving(answer) as where:
+        assert find_problem(where) == "speaks TLS, not weft"
+
+
+def test_a_silent_server_and_one_that_hangs_up_are_distinguished(monkeypatch):
+    monkeypatch.setattr(peer_client, "CONNECT_S", 0.2)
+    with serving(lambda connection: connection.recv(1)) as where:
+        assert find_problem(where).startswith(("closed the connection", "broke off"))
+    with serving(lambda connection: [*iter(lambda: connection.recv(99), b"")]) as where:
+        assert find_problem(where) == "says nothing for 0.2 s: it hangs, or is not weft"

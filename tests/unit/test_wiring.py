@@ -71,7 +71,7 @@ def test_a_port_is_plugged_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"rate_bps": 0}, "a rate of 0 b/s; use 8 kb/s to 10 Tb/s"),
         ({"uplink_bps": 10**14}, "a rate of 1e.14 b/s"),
@@ -81,9 +81,9 @@ def test_a_port_is_plugged_once() -> None:
         ({"limit_bytes": 2**32}, "4 GiB or more"),
     ],
 )
-def test_what_cannot_be_built_is_refused(options: dict[str, object], told: str) -> None:
+def test_what_cannot_be_built_is_refused(options: dict[str, object], message: str) -> None:
     good: dict[str, object] = {"hosts": ("a", "b", "c", "d"), "rate_bps": 10**8}
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         Wiring(**(good | options))  # type: ignore[arg-type]
 
 

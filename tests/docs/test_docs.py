@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import shutil
@@ -191,10 +192,15 @@ def run_python(block: Block, where: str, namespace: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_every_example_of_a_document_runs_and_prints_what_is_shown(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
+    sockets = tmp_path_factory.getbasetemp().parent / f"weft-{os.getpid()}" / "weft"
+    monkeypatch.setenv("WEFT_CONTROLLER", f"unix:{sockets}/control.sock")  # nobody else's
     namespace: dict[str, Any] = {"__name__": "docs"}
     printed: str | None = None
     with contextlib.ExitStack() as until_the_end:
@@ -232,7 +238,7 @@ def test_a_shape_lets_numbers_and_prefixes_vary_but_no_word() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name)
 def test_every_example_file_runs(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = "simulate" if "traffic" in load_toml(example) else "fabric"
+    command = "simulate" if {"traffic", "job"} & load_toml(example).keys() else "fabric"
     status = main([command, str(example)])
     assert status == EXPECTED_STATUS.get(example.name, 0), capsys.readouterr().err
     assert "starved" not in capsys.readouterr().out
@@ -330,10 +336,18 @@ PORT = {"node": "switch0", "port": 1, "sl2vl": [0], "low": [[0, 1]]}
 SECTIONS = {
     "Top level": scenario(**WRONG),
     "[fabric] from files": scenario(fabric={"file": "ring-fabric.toml"} | WRONG),
+    "[fabric] in place": scenario(
+        fabric={"toml": '[fabric]\ntopology = "one_switch"\nhosts = 4'} | WRONG
+    ),
     "[switch]": scenario(switch=WRONG),
+    "[loggop]": {"loggop": {"L": "1 us", "o": "1 us", "g": "1 us", "G": "1 ns"} | WRONG},
+    "[[switch.port]]": scenario(
+        switch={"port": [{"node": "switch0", "port": 1, "buffer": "64 KiB"} | WRONG]}
+    ),
     "[credits]": scenario(credits=WRONG),
     "[host]": scenario(host=WRONG),
     "[congestion]": scenario(congestion=WRONG),
+    "[flow]": scenario(flow=WRONG),
     "[lanes]": scenario(lanes=WRONG),
     "[[lanes.port]]": scenario(lanes={"port": [PORT | WRONG]}),
 }
@@ -367,19 +381,27 @@ OWN_KEYS: dict[str, dict[str, Any]] = {
     "paced": {"interval": "1 us"},
     "estimators": {"slice": "1 us"},
     "replay": {"file": "trace.csv"},
+    "workload": {"file": "pipeline.goal"},
+    "collective": {"operation": "all-reduce"},
 }
 ENDS = {"from": "h0", "to": "h1"}
 BETWEEN_PAIRS = ("bandwidth", "latency", "paced", "pretend", "estimators", "incast")
 
 
 # Keys that other kinds share and that would mean nothing here; the text says so.
-WITHOUT = {"estimators": {"operation", "transport", "stop", "inline"}, "replay": {"size", "stop"}}
+WITHOUT = {
+    "estimators": {"operation", "transport", "stop", "inline"},
+    "replay": {"size", "stop"},
+    "workload": {"size", "stop"},
+    "collective": {"stop"},
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_traffic_documents_exactly_the_keys_that_are_read(kind: str) -> None:
     ends = ENDS if kind in BETWEEN_PAIRS else {}
-    table = {"name": "t", "kind": kind, "size": "64 B"} | ends | OWN_KEYS.get(kind, {}) | WRONG
+    size = {} if "size" in WITHOUT.get(kind, set()) else {"size": "64 B"}
+    table = {"name": "t", "kind": kind} | size | ends | OWN_KEYS.get(kind, {}) | WRONG
     keys = documented("simulate.md")
     known = known_keys(kind, scenario(traffic=[table]))
     shared = keys["[[traffic]]"] - WITHOUT.get(kind, set())
@@ -389,14 +411,16 @@ def test_a_kind_of_traffic_documents_exactly_the_keys_that_are_read(kind: str) -
 # ---- Settings of measurements -----------------------------------------------------------------
 
 
-def settings_in(document: str, pattern: str) -> set[str]:
+def options_in(document: str) -> set[str]:
+    """Options in the first cells of a document's tables; a cell may have several."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
-    return set(re.findall(pattern, text, re.MULTILINE))
+    cells = re.findall(r"^\| (`--[^|]*) \|", text, re.MULTILINE)
+    return {name.removeprefix("no-") for name in re.findall(r"`--([\w-]+)`", " ".join(cells))}
 
 
 def test_measure_md_documents_exactly_the_settings_that_the_tests_have() -> None:
     every = {name for test in TESTS.values() for name in options_of(test.settings)}
-    assert settings_in("measure.md", r"^\| `--([\w-]+)` \|") == {n for n in every if "." not in n}
+    assert options_in("measure.md") == {n for n in every if "." not in n}
     section = (ROOT / "docs" / "measure.md").read_text(encoding="utf-8").split("`--delay KEY")[1]
     keys = set(re.findall(r"^\| `([\w-]+)` \|", section.split("##")[0], re.MULTILINE))
     assert keys == {n.removeprefix("delay.") for n in every if n.startswith("delay.")}

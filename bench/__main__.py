@@ -12,24 +12,45 @@ from collections.abc import Sequence
 
 from bench.allocate import allocate_all
 from bench.control import control
+from bench.defaults import PARTS, peers
 from bench.figure import save
+from bench.flow import flow
 from bench.infiniband import infiniband
 from bench.measure import measure
+from bench.setup import setup
 from bench.simulate import simulate
+from bench.steady import steady
+from bench.threads import threads
 from bench.tune import tune
 from bench.tune_emulated import tune_emulated
 from bench.wide import wide
 
 HALVES = {
     "simulate": (simulate,),
+    "threads": (threads,),
+    "setup": (setup,),
+    "steady": (steady,),
+    "flow": (flow,),
     "measure": (measure,),
+    "peers": (peers,),
     "allocate": (allocate_all,),
     "wide": (wide,),
     "control": (control,),
     "infiniband": (infiniband,),
     "tune": (tune,),
     # Without the tuner's exhaustive sweep, which takes an hour.
-    "all": (simulate, measure, allocate_all, wide, control, infiniband),
+    "all": (
+        simulate,
+        threads,
+        setup,
+        steady,
+        flow,
+        measure,
+        allocate_all,
+        wide,
+        control,
+        infiniband,
+    ),
 }
 
 
@@ -44,7 +65,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="tune: its stages on emulated machines; writes nothing",
     )
+    parser.add_argument("--only", choices=PARTS, help="peers: one part")
     args = parser.parse_args(argv)
+    if args.only:
+        if args.half != "peers":
+            parser.error("--only is for peers: python -m bench peers --only 'tcp latency'")
+        figures = peers(args.quick, args.only)
+        if not args.quick:
+            save(figures)
+        return 0
     if args.emulated:
         if args.half != "tune":
             parser.error("--emulated is for tune: python -m bench tune --emulated")

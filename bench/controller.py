@@ -126,7 +126,7 @@ def serve_controller(folder: Path, rig: Rig) -> Iterator[Controller]:
     """A controller on these switches, with the folder's store, and a channel to it."""
     file, log = folder / "control.toml", folder / "control.log"
     file.write_text(
-        'listen = "127.0.0.1:0"\nstore = "control.db"\napps = "apps"\n'
+        'socket = "control.sock"\nstore = "control.db"\napps = "apps"\n'
         f"[limits]\nrate_per_s = 100000\n[switches]\n{rig.switches}"
     )
     with log.open("wb") as output:

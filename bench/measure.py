@@ -207,17 +207,25 @@ Bandwidth and message rate count what was received; beside sockperf, what was se
 
 def measure(quick: bool) -> list[Figure]:
     """Run and print all cases; `quick`: ours once each, without the peers."""
-    rows: list[list[str]] = []
-    figures: list[Figure] = []
-    for case in _present(CASES):
-        peers = () if quick else case.peers
-        results = _rounds(replace(case, peers=peers), 1 if quick else case.rounds)
-        rows += _rows(case, peers, results)
-        figures += _figures(case, peers, results)
-        print(f"bench   {case.name}", file=sys.stderr, flush=True)
+    rows, figures = run_cases(CASES, quick)
     cost = _timing_cost(1 if quick else ROUNDS)
     print(f"{format_table(HEADS, [*rows, _cost_row(cost)])}\n\n{LEGEND}")
     return [*figures, _cost_figure(cost)]
+
+
+def run_cases(
+    cases: Sequence[Case], quick: bool, half: str = "measure"
+) -> tuple[list[list[str]], list[Figure]]:
+    """The table's rows and the figures; `quick`: ours once each, without the peers."""
+    rows: list[list[str]] = []
+    figures: list[Figure] = []
+    for case in _present(cases):
+        peers = () if quick else case.peers
+        results = _rounds(replace(case, peers=peers), 1 if quick else case.rounds)
+        rows += _rows(case, peers, results)
+        figures += [replace(figure, half=half) for figure in _figures(case, peers, results)]
+        print(f"bench   {case.name}", file=sys.stderr, flush=True)
+    return rows, figures
 
 
 def _timing_cost(rounds: int) -> list[float]:

@@ -9,6 +9,7 @@ over its pipes; everything timed is in the core, as in `weft latency` and `weft 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -50,6 +51,9 @@ class Round:
     signal_every: int = 1
     nagle: bool = False
     inline_bytes: int = 0
+    defaults: bool = (
+        False  # as `weft latency` and `weft bandwidth` do it where nothing else is said
+    )
 
 
 def run(what: Round) -> dict[str, float]:
@@ -138,6 +142,29 @@ def measure(what: Round, server_cpu: int) -> dict[str, Any]:
     return answer | (theirs if what.test == "stream" else {})
 
 
+def measure_defaults(what: Round, server_cpu: int) -> dict[str, Any]:
+    """The same by `weft.measure` with its own defaults, size and way of waiting aside."""
+    from weft.measure import bandwidth, latency, open_peer
+
+    ours = os.sched_getaffinity(0)
+    over = f"{what.transport}:{what.device}" if what.device else what.transport
+    given = {"over": over, "size": what.size_bytes, "wait": "block" if what.block else "spin"}
+    os.sched_setaffinity(0, {server_cpu})  # the server is started with it
+    with open_peer("local") as peer:
+        os.sched_setaffinity(0, ours)
+        test = latency if what.test == "latency" else bandwidth
+        record = test(peer, duration=f"{what.seconds} s", **given).record
+    quantities = record.quantities
+    if what.test == "latency":
+        times = quantities["half_rtt"].histogram  # type: ignore[union-attr]
+        return {"p50_us": times.quantile(0.5) / 1e6, "mean_us": times.mean / 1e6}
+    arrived, sent = (
+        quantities[name].value / 8  # type: ignore[union-attr, operator]
+        for name in ("throughput", "sender.throughput")
+    )
+    return {"bytes_per_s": arrived, "bytes_sent_per_s": sent}
+
+
 def _ping_pong(what: Round, endpoint: Endpoint) -> tuple[dict[str, Any], int]:
     result = ping_pong(endpoint, _loop(what), StopFlag())
     _check(result.counts)
@@ -185,6 +212,7 @@ def _say(line: str) -> None:
 if __name__ == "__main__":
     round_ = Round(**json.loads(sys.argv[1]))
     if len(sys.argv) > 2:
-        print(json.dumps(measure(round_, int(sys.argv[2]))))
+        side = measure_defaults if round_.defaults else measure
+        print(json.dumps(side(round_, int(sys.argv[2]))))
     else:
         serve(round_)

@@ -34,12 +34,13 @@ class Case:
 
 LARGEST = "fabric-1944"
 CASES = (
-    Case(name="S1", goal_millions=20, peer=("s1", "100"), runs=7),
-    Case(name="S2-k8", goal_millions=5, peer=("s2", "8"), runs=7),
-    Case(name="S2-k16", goal_millions=3, peer=("s2", "16"), runs=5),
+    Case(name="S1", goal_millions=25, peer=("s1", "100"), runs=7),
+    Case(name="S2-k8", goal_millions=9, peer=("s2", "8"), runs=7),
+    Case(name="S2-k16", goal_millions=6, peer=("s2", "16"), runs=5),
+    Case(name="S2-k24", goal_millions=5, peer=(), runs=3),
     Case(name=LARGEST, goal_millions=None, peer=(), runs=1),
 )
-FABRIC_WALL_S, FABRIC_MEMORY_MIB = 60.0, 4096.0
+FABRIC_WALL_S, FABRIC_CPU_S, FABRIC_MEMORY_MIB = 60.0, 15.0, 4096.0
 
 HEADS = (
     "scenario",
@@ -144,7 +145,15 @@ def _figures(case: Case, ours: list[dict[str, Any]], theirs: list[dict[str, Any]
         theirs=None,
         goal=FABRIC_WALL_S,
     )
-    return [rate, size, wall]
+    cpu = Figure(
+        name=f"{case.name}-cpu",
+        unit="CPU s",
+        ours=_median(ours, "cpu_s"),
+        peer=None,
+        theirs=None,
+        goal=FABRIC_CPU_S,
+    )
+    return [rate, size, wall, cpu]
 
 
 def _row(case: Case, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[str]:

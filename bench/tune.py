@@ -28,7 +28,8 @@ from weft.records import Plain
 from weft.records.record_text import format_table
 from weft.tune.search.over_fabric import PointMeasurer, PreparedTuning, prepare_tuning
 from weft.tune.search.space import Candidate, MeasuredPoint, list_candidates
-from weft.tune.search.tuning import Interval, Tuning, mean_interval
+from weft.tune.search.surface import Interval
+from weft.tune.search.tuning import Tuning, mean_interval
 from weft.tune.search.tuning_text import format_level
 
 TRANSPORTS = ("tcp", "ofi:tcp")
@@ -244,7 +245,7 @@ def _rows(outcome: Outcome, effort: Effort) -> list[Sequence[str]]:
 
 
 def _giga(found: Interval) -> str:
-    return str(Interval(value=found.value / GIGA, low=found.low / GIGA, high=found.high / GIGA))
+    return str(found.scale(1 / GIGA))
 
 
 def _words(setting: Mapping[str, Plain]) -> str:

@@ -133,8 +133,9 @@ def controlling(folder: Path, table: Path) -> Iterator[str]:
     """A controller of the testbed's switches and adapters; its address. Ports are given back."""
     file = folder / "control.toml"
     file.write_text(
-        f'listen = "127.0.0.1:0"\nstore = "control.db"\napps = "{table}"\n'
-        f'[switches]\ndriver = "linux"\ntestbed = "{BED}"\n'
+        'listen = "127.0.0.1:0"\nlisten_without_tls = true\n'
+        f'socket = "control.sock"\nstore = "control.db"\napps = "{table}"\n'
+        f'[policy]\nmanaged_share = 1.0\n[switches]\ndriver = "linux"\ntestbed = "{BED}"\n'
     )
     log = folder / "control.log"
     argv = [*ENDS_WITH_US, *WEFT, "control", "serve", str(file), "--json"]

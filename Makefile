@@ -85,18 +85,18 @@ test-threads: $(BUILT) ## simulations with 1, 2, 3 and 7 threads: 12,000 random 
 	@$(STEP) "thread-sanitize build" cmake --build build/thread-sanitize --target weft_core_tests
 	@$(STEP) "thread-sanitize run" env WEFT_THREAD_CASES=$$(( $(WEFT_THREAD_CASES) / 5 )) \
 		build/thread-sanitize/weft_core_tests threads
-	@WEFT_ALL_EXAMPLES=1 PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs \
+	@WEFT_ALL_EXAMPLES=1 PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rs \
 		tests/unit/test_simulate_threads.py </dev/null
 
 # Files of tests are independent of each other; those of one file may share what they have set up.
 WORKERS := $(shell nproc)
 pytest: $(BUILT) ## the Python tests, on all cores; what was skipped is listed with its reason
-	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs -n $(WORKERS) --dist loadfile \
+	@PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rs -n $(WORKERS) --dist loadfile \
 		</dev/null
 
 test-faults: $(BUILT) ## peers killed 200 times, hosts cut off, 10^5 fuzzed inputs; minutes
 	@WEFT_FAULT_KILLS=200 WEFT_FUZZ_INPUTS=100000 WEFT_LIVE=1 PATH="$(CURDIR)/$(VENV):$$PATH" \
-		$(VENV)/python -m pytest -rs tests/live/test_faults.py tests/live/test_fuzz.py \
+		tools/pytest-twice.sh $(VENV)/python -rs tests/live/test_faults.py tests/live/test_fuzz.py \
 		tests/live/test_vanished_host.py </dev/null
 
 # Fewer are asked for by `make test-optimal WEFT_SLSQP_PORTS=167 WEFT_NOISY_FITS=1000`; ports are of
@@ -105,7 +105,7 @@ WEFT_SLSQP_PORTS := 3334
 WEFT_NOISY_FITS := 10000
 test-optimal: $(BUILT) ## 10,000 random ports beside SLSQP, 10,000 fits; gaps told; half an hour
 	@WEFT_SLSQP_PORTS=$(WEFT_SLSQP_PORTS) WEFT_NOISY_FITS=$(WEFT_NOISY_FITS) WEFT_ALL_EXAMPLES=1 \
-		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
+		PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rsP \
 		tests/property/test_allocate_optimal.py tests/property/test_sensitivity_laws.py \
 		tests/property/test_allocate_laws.py tests/property/test_policy_laws.py \
 		tests/property/test_fabric_wide_laws.py tests/property/test_trace_laws.py \
@@ -127,11 +127,11 @@ test-wheel: ## the wheel in a new environment, without a compiler and RDMA libra
 	@tools/try-wheel.sh
 
 docs-test: $(BUILT) ## every example in the documentation
-	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
+	@PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rs tests/docs </dev/null
 
 test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, queues, profiles, plans; InfiniBand subnets of ibsim; the controller on both
 	@tools/system-packages.sh live
-	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 $(VENV)/python -m pytest -rs \
+	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 tools/pytest-twice.sh $(VENV)/python -rs \
 		tests/live/test_testbed.py tests/live/test_standing.py tests/live/test_caps.py \
 		tests/live/test_inbound.py tests/live/test_queues.py tests/live/test_profile.py \
 		tests/live/test_profile_cluster.py tests/live/test_cluster.py \
@@ -152,7 +152,7 @@ FLOOD := tests/live/test_control_limits.py
 test-control: $(BUILT) ## the controller killed 500 times under load, 200 clients, 10^5 bent inputs, a full disk, a flood (as root)
 	@WEFT_CONTROL_KILLS=$(WEFT_CONTROL_KILLS) WEFT_CLIENT_KILLS=$(WEFT_CLIENT_KILLS) \
 		WEFT_FUZZ_INPUTS=$(WEFT_FUZZ_INPUTS) WEFT_ALL_EXAMPLES=1 WEFT_LIVE=1 \
-		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
+		PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rsP \
 		tests/live/test_control_crash.py tests/live/test_control_inputs.py \
 		tests/live/test_control_service.py tests/live/test_control_access.py \
 		$(FLOOD) tests/property/test_control_laws.py tests/property/test_session_laws.py \
@@ -161,7 +161,7 @@ test-control: $(BUILT) ## the controller killed 500 times under load, 200 client
 test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI, Spark; minutes
 	@tools/system-packages.sh apps
 	@$(STEP) "pip install pyspark" $(VENV)/python -m pip install 'pyspark>=3.5,<5'
-	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 WEFT_APPS=1 $(VENV)/python -m pytest -rs \
+	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 WEFT_APPS=1 tools/pytest-twice.sh $(VENV)/python -rs \
 		tests/live/test_applications.py </dev/null
 
 test-rdma: ## verbs on kernel RDMA: soft RoCE in a virtual machine, perftest and qperf beside

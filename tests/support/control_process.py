@@ -211,7 +211,9 @@ class Client:
     def _programmed(self) -> Any:
         found = self.status()
         done = found.programmed == found.revision and not found.ports_pending + found.ports_failing
-        return found if done and not found.problems else None
+        # Before the first discovery, connections have no path and no port is pending.
+        located = not found.connections_without_path
+        return found if done and located and not found.problems else None
 
     def stream(self, batches: Any) -> Any:
         made = self.channel.stream_stream(

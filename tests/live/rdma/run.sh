@@ -6,6 +6,6 @@ set -uo pipefail
 
 python=$1
 status=0
-"$python" -m pytest -rs -p no:cacheprovider tests/live/rdma || status=$?
+tools/pytest-twice.sh "$python" -rs tests/live/rdma || status=$?
 "$python" tests/live/rdma/beside.py || status=$?
 exit "$status"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -34,7 +36,9 @@ from weft.control.state.events import (
 from weft.control.state.policy_settings import Settings
 from weft.control.state.state import State
 from weft.control.state.step import run_batch
-from weft.control.store.sqlite_store import SCHEMA, CannotWrite, Store
+from weft.control.store import store_rows
+from weft.control.store.sqlite_store import CannotWrite, Store
+from weft.control.store.store_rows import SCHEMA
 from weft.errors import InputError
 from weft.sensitivity.model import Polynomial
 from weft.switches import Lane, PortName, Tables
@@ -366,6 +370,7 @@ def test_foreign_damaged_and_newer_files_are_refused_and_not_touched(path: Path)
     Store.open(path).close()
     with sqlite3.connect(path) as newer:
         newer.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+        newer.execute("CREATE TABLE epochs(epoch INTEGER)")
     newer.close()
     with pytest.raises(InputError, match=f"has schema {SCHEMA + 1}, and this weft reads {SCHEMA}"):
         Store.open(path)
@@ -384,6 +389,92 @@ def test_a_file_with_torn_pages_is_refused(path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(InputError, match="damaged"):
         reopen(path)
+
+
+def read_everything(path: Path) -> object:
+    with closing(Store.open(path)) as store:
+        loaded = store.load()
+        tables = [store.tables_at(revision) for revision in range(loaded.revision + 1)]
+        return loaded, store.revisions(1000), tables
+
+
+def test_no_damage_at_a_single_spot_is_served(path: Path) -> None:
+    """Refused with the way out, or harmless: it lies where nothing is stored."""
+    store = Store.open(path)
+    state = commit(store, start_store(store), fabric_event())
+    for number in range(1, 8):
+        state, id_ = register_in(store, state, sorted(KINDS)[number % 3], number)
+        state = commit(store, state, connect(id_, "h0", "h2", number))
+    store.close()
+    content, good = read_everything(path), path.read_bytes()
+    rng = random.Random(18)
+    spots = [(offset, bytes([good[offset] ^ 1 << rng.randrange(8)])) for offset in range(100)]
+    for length in rng.choices((1, 1, 4, 64), k=200):
+        spots.append((rng.randrange(len(good) - length), rng.randbytes(length)))
+    refusals = []
+    for offset, damage in spots:
+        path.write_bytes(good[:offset] + damage + good[offset + len(damage) :])
+        try:
+            assert read_everything(path) == content, f"{damage!r} at {offset}"
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) > len(spots) / 4
+    pattern = re.compile(r"\S+: damaged: .*; restore a copy, or move it away .*")
+    assert [text for text in refusals if pattern.fullmatch(text) is None] == []
+
+
+@pytest.mark.parametrize("table", store_rows.NAMES)
+def test_a_row_that_was_lost_changed_or_made_up_is_noticed(path: Path, table: str) -> None:
+    store = Store.open(path)
+    state = commit(store, start_store(store), fabric_event())
+    state, id_ = register_in(store, state, "calm", 1)
+    commit(store, state, connect(id_, "h0", "h2", 1))
+    db = store._db
+    column = db.execute(f"SELECT * FROM {table}").description[1][0]
+    for change in (
+        f"UPDATE {table} SET {column} = {column} || '7'",
+        f"DROP TRIGGER {table}_less; DELETE FROM {table}",
+        f"DROP TRIGGER {table}_more; INSERT INTO {table} SELECT * FROM {table} LIMIT 0; "
+        f"UPDATE totals SET rows = rows + 1 WHERE name = '{table}'",
+    ):
+        db.executescript(f"BEGIN; {change};")
+        with pytest.raises(InputError, match=f"damaged: .* {table} "):
+            store.load()
+        db.execute("ROLLBACK")
+    store.load()
+    store.close()
+
+
+def test_an_upgraded_store_has_the_tables_and_checksums_of_a_new_one(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.executescript((DATA / "store-1.sql").read_text())
+    db.close()
+    first = read_everything(path)
+    assert read_everything(path) == first
+    Store.open(path.with_name("new.db")).close()
+    texts = []
+    for name in (path, path.with_name("new.db")):
+        with closing(sqlite3.connect(name)) as db:
+            texts.append(dict(db.execute("SELECT name, sql FROM sqlite_schema")))
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("schema", sorted(store_rows.UPGRADES))
+def test_an_upgrade_that_is_interrupted_is_done_again(
+    path: Path, schema: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sqlite3.connect(path) as db:
+        db.executescript((DATA / "store-1.sql").read_text())
+    db.close()
+    with monkeypatch.context() as patch:
+        broken = f"{store_rows.UPGRADES[schema]} SELECT * FROM nowhere;"
+        patch.setitem(store_rows.UPGRADES, schema, broken)
+        with pytest.raises(InputError, match="no such table: nowhere"):
+            Store.open(path)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (schema,)
+    with closing(Store.open(path)) as store:
+        assert store.load().revision == 3
 
 
 def test_rows_that_cannot_be_read_are_refused_with_the_file(path: Path) -> None:

@@ -3,8 +3,9 @@
 A batch of rows is one transaction: what was committed survives a kill and a power cut; what was not
 leaves no trace. `target` has the tables that ports should have, `undo` those that each revision
 replaced, so that any revision whose successors' undo rows are kept can be restored. One process at
-a time has the file. A damaged, foreign or newer file is refused. A write that fails (disk full)
-raises `CannotWrite` and changes nothing, and the next may succeed.
+a time has the file. A damaged, foreign or newer file is refused: rows have checksums, and the text
+of the tables is compared with what was created. A write that fails (disk full) raises `CannotWrite`
+and changes nothing, and the next may succeed.
 Entry points: `Store.open`, `Store.load`, `Store.commit`, `Store.tables_at`.
 """
 
@@ -24,11 +25,16 @@ from weft.control.state.events import AnswerRow, ApplicationModel, ApplicationRo
 from weft.control.state.request_key import Key
 from weft.control.store.store_rows import (
     CREATE,
+    NAMES,
+    SCHEMA,
     UPGRADES,
+    check_rows,
+    compute_checksum,
     decode_answer,
     decode_levels,
     decode_model,
     decode_tables,
+    read_rows,
     write_rows,
 )
 from weft.errors import InputError
@@ -36,9 +42,9 @@ from weft.records.record_line import report_malformed
 from weft.records.store import check_directory, explain_file_errors
 from weft.switches import PortName, Tables
 
-SCHEMA = 3
 REVISIONS = 10_000
 _APPLICATION_ID = 0x77656674  # "weft"
+_DISK_ERRORS = ("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_PERM", "SQLITE_NOMEM")
 _RESTORE = "restore a copy, or move it away and let applications register again"
 
 
@@ -87,7 +93,7 @@ class Store:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
-            with _explain_sqlite_errors(path):
+            with _explain_damage(path):
                 _prepare(db, path)
         except InputError:
             db.close()
@@ -102,10 +108,10 @@ class Store:
 
     def load(self) -> StoredState:
         """All that is stored."""
-        where = str(self._path)
-        with _explain_sqlite_errors(self._path), report_malformed(where, "damaged", _RESTORE):
-            facts = dict(self._db.execute("SELECT name, told FROM facts"))
-            models = self._db.execute("SELECT name, told, withdrawn FROM kinds").fetchall()
+        with _explain_damage(self._path):
+            check_rows(self._db)
+            facts = dict(read_rows(self._db, "facts"))
+            models = list(read_rows(self._db, "kinds"))
             return StoredState(
                 applications=tuple(self._applications()),
                 connections=tuple(self._connections()),
@@ -120,58 +126,50 @@ class Store:
             )
 
     def _applications(self) -> Iterator[ApplicationRow]:
-        rows = self._db.execute("SELECT id, name, ttl_s, owner, job, unit FROM applications")
-        for id_, name, ttl_s, owner, job, unit in rows:
+        for id_, name, ttl_s, owner, job, unit in read_rows(self._db, "applications"):
             yield ApplicationRow(
                 id=id_, name=name, ttl_s=ttl_s, owner=owner, job=job or "", unit=unit
             )
 
     def _connections(self) -> Iterator[Connection]:
-        rows = self._db.execute("SELECT id, application, source, destination FROM connections")
-        for id_, application, source, destination in rows:
+        for id_, application, source, destination in read_rows(self._db, "connections"):
             yield Connection(
                 id=id_, application=application, source=source, destination=destination
             )
 
     def _answers(self) -> Iterator[AnswerRow]:
-        rows = self._db.execute("SELECT client, sequence, told, owner FROM answers ORDER BY number")
-        for client, sequence, text, owner in rows:
+        for _, client, sequence, text, owner in read_rows(self._db, "answers", "ORDER BY number"):
             yield AnswerRow(key=Key(client, sequence), answer=decode_answer(text), owner=owner)
 
     def _target(self) -> dict[PortName, Tables]:
         decode = cache(decode_tables)  # thousands of ports share a few tables
-        rows = self._db.execute("SELECT node, port, told FROM target")
+        rows = read_rows(self._db, "target")
         return {PortName(node, port): decode(text) for node, port, text in rows}
 
     def revisions(self, most: int) -> list[Revision]:
         """The latest ones that can be restored, the latest first."""
-        query = "SELECT revision, at_s, cause, ports FROM revisions ORDER BY 1 DESC LIMIT ?"
-        with _explain_sqlite_errors(self._path):
-            rows = self._db.execute(query, (most,)).fetchall()
-        return [
-            Revision(revision=r, at_s=at_s, cause=cause, ports=ports)
-            for r, at_s, cause, ports in rows
-        ]
+        with _explain_damage(self._path):
+            rows = read_rows(self._db, "revisions", f"ORDER BY revision DESC LIMIT {most:d}")
+            return [
+                Revision(revision=r, at_s=at_s, cause=cause, ports=ports)
+                for r, at_s, cause, ports in rows
+            ]
 
     def tables_at(self, revision: int) -> dict[PortName, Tables]:
         """The target of a revision, without ports that had none by then."""
-        with _explain_sqlite_errors(self._path):
+        with _explain_damage(self._path):
             oldest, latest = self._db.execute(
                 "SELECT min(revision) - 1, max(revision) FROM revisions"
             ).fetchone()
-            # The first undo row after the revision has its tables.
-            undone = self._db.execute(
-                "SELECT node, port, told, min(revision) FROM undo WHERE revision > ? "
-                "GROUP BY node, port",
-                (revision,),
-            ).fetchall()
+            later = f"WHERE revision > {revision:d} ORDER BY revision DESC"
+            undone = list(read_rows(self._db, "undo", later))
             target = self._target()
         if latest is None or not oldest <= revision <= latest:
             stored = "none yet" if latest is None else f"{oldest} to {latest}"
             raise InputError(
                 f"revision {revision}", f"is not stored ({stored})", "name one that is"
             )
-        for node, port, text, _ in undone:
+        for _, node, port, text in undone:  # the first one after the revision comes last
             if text is None:
                 target.pop(PortName(node, port), None)
             else:
@@ -202,26 +200,45 @@ class Store:
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
-    (application_id,), (version,) = (
-        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-    )
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if not tables and not application_id:
-        _create(db)
-    elif application_id != _APPLICATION_ID:
-        raise InputError(str(path), "is not a store of weft control", "name another file")
-    elif version != SCHEMA and version not in UPGRADES:
-        problem = f"has schema {version}, and this weft reads {SCHEMA}"
-        raise InputError(str(path), problem, "use the weft that wrote it")
+    db.execute("PRAGMA recursive_triggers = ON")  # a row that is replaced counts as deleted
+    version = _read_version(db, path)
     (finding,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if finding != "ok":
-        raise InputError(str(path), f"damaged: {finding}", _RESTORE)
-    for schema in range(version or SCHEMA, SCHEMA):
+        raise InputError(str(path), f"damaged: {finding.splitlines()[-1]}", _RESTORE)
+    for schema in range(version, SCHEMA):
         _upgrade(db, schema)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")  # takes the lock, which stays
     db.execute("COMMIT")
+
+
+def _read_version(db: sqlite3.Connection, path: Path) -> int:
+    """The schema of a store, which is created in an empty file."""
+    (application_id,), (version,) = (
+        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
+    texts = dict(db.execute("SELECT name, sql FROM sqlite_schema"))
+    if not texts and not application_id:
+        _create(db)
+        return SCHEMA
+    if not set(NAMES) & texts.keys() and application_id != _APPLICATION_ID:
+        raise InputError(str(path), "is not a store of weft control", "name another file")
+    is_current = texts == _list_texts()
+    if application_id != _APPLICATION_ID or is_current != (version == SCHEMA):
+        raise InputError(str(path), "damaged: header and tables differ", _RESTORE)
+    if not is_current and version not in UPGRADES:
+        problem = f"has schema {version}, and this weft reads {SCHEMA}"
+        raise InputError(str(path), problem, "use the weft that wrote it")
+    return int(version)
+
+
+@cache
+def _list_texts() -> dict[str, str | None]:
+    """What a store of this schema consists of."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(CREATE)
+        return dict(db.execute("SELECT name, sql FROM sqlite_schema"))
 
 
 def _create(db: sqlite3.Connection) -> None:
@@ -234,6 +251,7 @@ def _create(db: sqlite3.Connection) -> None:
 
 def _upgrade(db: sqlite3.Connection, schema: int) -> None:
     """In one transaction: after an interruption the file is as it was."""
+    db.create_function("row_checksum", -1, compute_checksum, deterministic=True)
     version = f"PRAGMA user_version = {schema + 1}"
     db.executescript(f"BEGIN IMMEDIATE; {UPGRADES[schema]} {version}; COMMIT;")
 
@@ -249,17 +267,20 @@ def _sync(directory: Path) -> None:
 
 
 @contextmanager
-def _explain_sqlite_errors(path: Path) -> Iterator[None]:
-    """Reports an error of SQLite as one of the file."""
+def _explain_damage(path: Path) -> Iterator[None]:
+    """Reports an error of SQLite, and a row that cannot be right, as one of the file."""
     try:
-        yield
-    except sqlite3.OperationalError as error:
-        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+        with report_malformed(str(path), "damaged", _RESTORE):
+            yield
+    except sqlite3.DatabaseError as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith("SQLITE_BUSY"):
             problem = "is in use by another controller"
             raise InputError(str(path), problem, "end it, or name another file") from error
-        raise InputError(str(path), str(error), "check its disk and its permissions") from error
-    except sqlite3.DatabaseError as error:
-        raise InputError(str(path), f"damaged: {error}", _RESTORE) from error
+        if name.startswith(_DISK_ERRORS):
+            raise InputError(str(path), str(error), "check its disk and its permissions") from error
+        problem = ascii(" ".join(str(error).split()))[1:-1]  # may quote what was damaged
+        raise InputError(str(path), f"damaged: {problem[:200]}", _RESTORE) from error
 
 
 def _is_full(error: sqlite3.Error) -> bool:

@@ -3,14 +3,17 @@
 A row replaces what is stored under the same name, so of several in a batch the last counts. Columns
 and keys keep the names that the first version of the file gave them (`kinds`, `told`, `asked`).
 A damaged text raises a ValueError, or an InputError where a value is not possible.
-Entry points: `CREATE`, `UPGRADES`, `write_rows`, `decode_tables`, `decode_model`, `decode_levels`,
-`decode_answer`.
+Every row ends with a checksum of its other values, and `totals` has the sum of a table's checksums.
+Entry points: `CREATE`, `UPGRADES`, `read_rows`, `check_rows`, `write_rows`, `decode_tables`,
+`decode_model`, `decode_levels`, `decode_answer`.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -37,28 +40,87 @@ from weft.control.state.state import REMEMBERED
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 from weft.switches import Lane, Tables
 
-CREATE = """
+_TABLES = """
 CREATE TABLE applications(id TEXT PRIMARY KEY, name TEXT NOT NULL, ttl_s REAL NOT NULL,
-  owner TEXT, job TEXT, unit TEXT) WITHOUT ROWID;
+  owner TEXT, job TEXT, unit TEXT, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE connections(id TEXT PRIMARY KEY, application TEXT NOT NULL, source TEXT NOT NULL,
-  destination TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE kinds(name TEXT PRIMARY KEY, told TEXT NOT NULL, withdrawn INTEGER NOT NULL)
-  WITHOUT ROWID;
+  destination TEXT NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE kinds(name TEXT PRIMARY KEY, told TEXT NOT NULL, withdrawn INTEGER NOT NULL,
+  checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE answers(number INTEGER PRIMARY KEY, client TEXT NOT NULL, sequence INTEGER NOT NULL,
-  told TEXT NOT NULL, owner TEXT, UNIQUE(client, sequence));
+  told TEXT NOT NULL, owner TEXT, checksum INTEGER NOT NULL, UNIQUE(client, sequence));
 CREATE TABLE revisions(revision INTEGER PRIMARY KEY, at_s REAL NOT NULL, cause TEXT NOT NULL,
-  ports INTEGER NOT NULL);
+  ports INTEGER NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE target(node TEXT NOT NULL, port INTEGER NOT NULL, told TEXT NOT NULL,
-  PRIMARY KEY(node, port)) WITHOUT ROWID;
+  checksum INTEGER NOT NULL, PRIMARY KEY(node, port)) WITHOUT ROWID;
 CREATE TABLE undo(revision INTEGER NOT NULL, node TEXT NOT NULL, port INTEGER NOT NULL, told TEXT,
-  PRIMARY KEY(revision, node, port)) WITHOUT ROWID;
-CREATE TABLE facts(name TEXT PRIMARY KEY, told TEXT NOT NULL) WITHOUT ROWID;
+  checksum INTEGER NOT NULL, PRIMARY KEY(revision, node, port)) WITHOUT ROWID;
+CREATE TABLE facts(name TEXT PRIMARY KEY, told TEXT NOT NULL, checksum INTEGER NOT NULL)
+  WITHOUT ROWID;
 """
-UPGRADES = {  # from each schema to the next
+NAMES = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))
+SCHEMA = 4
+
+
+def _declare_totals() -> str:
+    """How many rows each table has, and the sum of their checksums: a lost row is noticed.
+
+    The schema's number is part of the text, so that a damaged one in the header is noticed.
+    """
+    totals = [
+        f"CREATE TABLE totals /* schema {SCHEMA} */ (name TEXT PRIMARY KEY, "
+        "rows INTEGER NOT NULL, checksums INTEGER NOT NULL) WITHOUT ROWID;"
+    ]
+    for name in NAMES:
+        totals += [
+            f"INSERT INTO totals VALUES ('{name}', 0, 0);",
+            f"CREATE TRIGGER {name}_more AFTER INSERT ON {name} BEGIN UPDATE totals SET "
+            f"rows = rows + 1, checksums = checksums + new.checksum WHERE name = '{name}'; END;",
+            f"CREATE TRIGGER {name}_less AFTER DELETE ON {name} BEGIN UPDATE totals SET "
+            f"rows = rows - 1, checksums = checksums - old.checksum WHERE name = '{name}'; END;",
+        ]
+    return "\n".join(totals)
+
+
+CREATE = f"{_TABLES}\n{_declare_totals()}\n"
+
+
+def _add_checksums() -> str:
+    """Rebuilds every table, so that an upgraded file has the very text of a new one."""
+    columns = {
+        "applications": "id, name, ttl_s, owner, job, unit",
+        "connections": "id, application, source, destination",
+        "kinds": "name, told, withdrawn",
+        "answers": "number, client, sequence, told, owner",
+        "revisions": "revision, at_s, cause, ports",
+        "target": "node, port, told",
+        "undo": "revision, node, port, told",
+        "facts": "name, told",
+    }
+    renames = "".join(f"ALTER TABLE {name} RENAME TO old_{name};" for name in columns)
+    copies = "".join(
+        f"INSERT INTO {name} SELECT {listed}, row_checksum({listed}) FROM old_{name};"
+        f"DROP TABLE old_{name};"
+        for name, listed in columns.items()
+    )
+    return renames + CREATE + copies
+
+
+UPGRADES = {  # from each schema to the next; `row_checksum` is `compute_checksum`
     1: "ALTER TABLE applications ADD COLUMN owner TEXT; ALTER TABLE answers ADD COLUMN owner TEXT;",
     2: "ALTER TABLE applications ADD COLUMN job TEXT; "
     "ALTER TABLE applications ADD COLUMN unit TEXT;",
+    3: _add_checksums(),
 }
+
+
+_PACK = msgspec.msgpack.Encoder().encode
+
+
+def compute_checksum(*values: str | int | float | None) -> int:
+    """Of a row's values, as SQLite returns them: notices every change of up to 32 bits in a row."""
+    return zlib.crc32(_PACK(values))
+
 
 # ---- JSON texts -------------------------------------------------------------------------------
 
@@ -121,6 +183,27 @@ def decode_answer(text: str) -> Answer:
     return msgspec.json.decode(text, type=Registered | Applied | Done)
 
 
+# ---- Reading ----------------------------------------------------------------------------------
+
+
+def read_rows(db: sqlite3.Connection, table: str, rest: str = "") -> Iterator[list[Any]]:
+    """Rows of a table without their checksums; the first that fails its own is a ValueError."""
+    for *values, checksum in db.execute(f"SELECT * FROM {table} {rest}"):
+        if compute_checksum(*values) != checksum:
+            name = " ".join(map(str, values[:3]))[:40]
+            raise ValueError(f"a row of {table} fails its checksum ({name!r})")
+        yield values
+
+
+def check_rows(db: sqlite3.Connection) -> None:
+    """A ValueError if a row fails its checksum, or a table lacks rows or has others."""
+    totals = {name: tuple(counts) for name, *counts in db.execute("SELECT * FROM totals")}
+    for name in NAMES:
+        checksums = [compute_checksum(*values) for values in read_rows(db, name)]
+        if (len(checksums), sum(checksums)) != totals.get(name):
+            raise ValueError(f"the rows of {name} are not those that were written")
+
+
 # ---- Writing ----------------------------------------------------------------------------------
 
 
@@ -154,14 +237,25 @@ def _write_revision(db: sqlite3.Connection, row: RevisionRow, at_s: float) -> No
         (row.revision, name.node, name.port, None if tables is None else encode(tables))
         for name, tables in row.replaced.items()
     ]
-    revision = (row.revision, at_s, row.cause, len(target))
-    db.execute("INSERT INTO revisions VALUES (?, ?, ?, ?)", revision)
-    db.executemany("INSERT OR REPLACE INTO target VALUES (?, ?, ?)", target)
-    db.executemany("INSERT INTO undo VALUES (?, ?, ?, ?)", undo)
+    revision = (row.revision, float(at_s), row.cause, len(target))
+    _insert(db, "revisions", [revision], "INSERT")
+    _insert(db, "target", target)
+    _insert(db, "undo", undo, "INSERT")
 
 
 def _write_facts(db: sqlite3.Connection, facts: dict[str, str]) -> None:
-    db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", list(facts.items()))
+    _insert(db, "facts", list(facts.items()))
+
+
+def _insert(
+    db: sqlite3.Connection, table: str, rows: list[Any], verb: str = "INSERT OR REPLACE"
+) -> None:
+    """Rows with the types of their columns, as the checksum is of what SQLite returns later."""
+    if not rows:
+        return
+    marks = ", ".join("?" * (len(rows[0]) + 1))
+    checked = [(*row, compute_checksum(*row)) for row in rows]
+    db.executemany(f"{verb} INTO {table} VALUES ({marks})", checked)
 
 
 def _name(row: Row) -> object:
@@ -179,12 +273,12 @@ def _name(row: Row) -> object:
 def _write_applications(db: sqlite3.Connection, rows: list[ApplicationRow]) -> None:
     ended = [(row.id,) for row in rows if row.name is None]
     present = [
-        (row.id, row.name, row.ttl_s, row.owner, row.job, row.unit)
+        (row.id, row.name, float(row.ttl_s), row.owner, row.job, row.unit)
         for row in rows
         if row.name is not None
     ]
     db.executemany("DELETE FROM applications WHERE id = ?", ended)
-    db.executemany("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?, ?, ?)", present)
+    _insert(db, "applications", present)
 
 
 def _write_connections(db: sqlite3.Connection, rows: list[ConnectionRow]) -> None:
@@ -192,22 +286,28 @@ def _write_connections(db: sqlite3.Connection, rows: list[ConnectionRow]) -> Non
     opened = [row.connection for row in rows if row.connection is not None]
     present = [(c.id, c.application, c.source, c.destination) for c in opened]
     db.executemany("DELETE FROM connections WHERE id = ?", closed)
-    db.executemany("INSERT OR REPLACE INTO connections VALUES (?, ?, ?, ?)", present)
+    _insert(db, "connections", present)
 
 
 def _write_models(db: sqlite3.Connection, rows: list[ModelRow]) -> None:
     removed = [(row.name,) for row in rows if row.model is None]
-    present = [(r.name, _encode_model(r.model), r.withdrawn) for r in rows if r.model is not None]
+    present = [
+        (row.name, _encode_model(row.model), int(row.withdrawn))
+        for row in rows
+        if row.model is not None
+    ]
     db.executemany("DELETE FROM kinds WHERE name = ?", removed)
-    db.executemany("INSERT OR REPLACE INTO kinds VALUES (?, ?, ?)", present)
+    _insert(db, "kinds", present)
 
 
 def _write_answers(db: sqlite3.Connection, rows: list[AnswerRow]) -> None:
-    texts = [(row.key.client, row.key.sequence, _encode(row.answer), row.owner) for row in rows]
-    columns = "answers(client, sequence, told, owner)"
-    db.executemany(f"INSERT OR REPLACE INTO {columns} VALUES (?, ?, ?, ?)", texts)
-    older = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM answers) - ?"
-    db.execute(older, (2 * REMEMBERED,))
+    (latest,) = db.execute("SELECT coalesce(max(number), 0) FROM answers").fetchone()
+    answers = [
+        (number, row.key.client, row.key.sequence, _encode(row.answer), row.owner)
+        for number, row in enumerate(rows, start=latest + 1)
+    ]
+    _insert(db, "answers", answers)
+    db.execute("DELETE FROM answers WHERE number <= ?", (latest + len(rows) - 2 * REMEMBERED,))
 
 
 def _write_levels(db: sqlite3.Connection, rows: list[LevelsRow]) -> None:

@@ -19,7 +19,7 @@ from weft.control.state.policy_settings import Settings
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.fabric import Fabric
-from weft.switches import Ability, Failed, Foreign, PortName, Switches, Tables
+from weft.switches import Ability, Claim, Failed, Foreign, PortName, Switches, Tables
 
 
 class Clock:
@@ -81,6 +81,9 @@ class Memory:
 
     unanswered: tuple[PortName, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def claim(self, claim: Claim) -> None:
+        pass
 
     def open_second(self) -> Self:
         self.seconds += 1

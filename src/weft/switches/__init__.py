@@ -2,24 +2,30 @@
 
 from weft.switches.tables import (
     Ability,
+    Claim,
     Failed,
+    Fenced,
     Foreign,
     Lane,
     PortName,
     PortProgrammer,
     Switches,
     Tables,
+    Taken,
     find_misfit,
 )
 
 __all__ = [
     "Ability",
+    "Claim",
     "Failed",
+    "Fenced",
     "Foreign",
     "Lane",
     "PortName",
     "PortProgrammer",
     "Switches",
     "Tables",
+    "Taken",
     "find_misfit",
 ]

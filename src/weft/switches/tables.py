@@ -5,7 +5,7 @@ each queue, in the units of its scheduler. Level 0 is traffic that nobody manage
 0 is not served: no level may be in one, or its packets would wait for ever. A port gets all of its
 levels and queues at once, so that what was written is what is read.
 Entry points: `Tables`, `Ability`; `Switches`, the contract of a driver, and its part
-`PortProgrammer`.
+`PortProgrammer`; `Claim`, by which several controllers notice each other.
 """
 
 from __future__ import annotations
@@ -101,6 +101,31 @@ class Failed:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fenced(Failed):
+    """A port of a switch that another controller has: it was not written."""
+
+
+class Taken(InputError):
+    """A switch that another controller has."""
+
+
+def build_taken_error(where: str, owner: str, epoch: int) -> Taken:
+    problem = f"belongs to the controller {owner}, epoch {epoch}"
+    return Taken(where, problem, "end that controller first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The controller that programs switches, and its epoch.
+
+    No epoch: each switch gives the next one, unless another owner is connected to it.
+    """
+
+    owner: str
+    epoch: int | None = None
+
+
 class PortProgrammer(Protocol):
     """What programs ports. One thread uses it. A failing port does not delay the others."""
 
@@ -139,6 +164,14 @@ class Switches(PortProgrammer, Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks for the operator on the last discovery or release."""
+        ...
+
+    def claim(self, claim: Claim) -> None:
+        """From now on the driver programs ports for this owner.
+
+        Switches with a memory for it refuse the writes of lower epochs from then on (`Fenced`).
+        Raises `Taken` if another owner has one of them.
+        """
         ...
 
     def open_second(self) -> Self:

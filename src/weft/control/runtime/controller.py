@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
@@ -41,7 +43,7 @@ from weft.control.state.fabric_changes import find_paths
 from weft.control.state.state import State
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
-from weft.switches import PortName
+from weft.switches import Claim, PortName, Switches, Taken
 from weft.units import format_count
 
 _TABLE_S = 2.0  # between reads of the table of applications
@@ -68,6 +70,8 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
                 log.write(LogLine(warning, "warning"))
             _spare_the_collector()
             asyncio.run(controller.run(lambda address: log.call(partial(ready, address))))
+            if controller.fenced:
+                raise InputError("weft control", f"stops: {controller.fenced}")
         finally:
             gc.unfreeze()
             log.close()
@@ -104,13 +108,30 @@ def release_ports(config: Config) -> tuple[Mapping[str, list[str]], tuple[str, .
 
 def _open_drivers(config: Config) -> SwitchDrivers:
     """Opened now if possible: a mistake in the file ends the start."""
-    drivers = SwitchDrivers(config.open_switches)
+    claim = Claim(owner=_describe_owner(config))
+
+    def open_driver() -> Switches:
+        driver = config.open_switches()
+        try:
+            driver.claim(claim)
+        except InputError:
+            driver.close()
+            raise
+        return driver
+
+    drivers = SwitchDrivers(open_driver)
     try:
         drivers.open()
     except InputError as error:
-        if error.where.startswith(config.where):
+        if isinstance(error, Taken) or error.where.startswith(config.where):
             raise
     return drivers
+
+
+def _describe_owner(config: Config) -> str:
+    """Names this run of a controller, and no other, to operators of another."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{config.where} on {socket.gethostname()}, pid {os.getpid()}, since {since}"
 
 
 def _summarize(state: State, table: Path) -> str:
@@ -129,6 +150,7 @@ class _Controller:
     drivers: SwitchDrivers
     log: Tell
     table_problem: str = field(default="", init=False)
+    fenced: str = field(default="", init=False)  # why it must not program switches any more
 
     def __post_init__(self) -> None:
         self.watch = TableWatch(self.config.table, self.config.settings.polynomial_degree)
@@ -143,7 +165,10 @@ class _Controller:
         if outcome.rows:
             self.store.commit(outcome.rows, time.time())
         clock, pace = time.monotonic, self.config.pace
-        self.reconciler = Reconciler(self.drivers, clock=clock, log=self.log, pace=pace)
+        self.stop: Callable[[], object] = lambda: None
+        self.reconciler = Reconciler(
+            self.drivers, clock=clock, log=self.log, pace=pace, report_fenced=self._stop_fenced
+        )
         self.explorer = Explorer(
             self.reconciler,
             self.drivers,
@@ -152,6 +177,7 @@ class _Controller:
             log=self.log,
             pace=pace,
             aliases=self.config.aliases,
+            report_fenced=self._stop_fenced,
         )
         self.engine = Engine(
             outcome.state,
@@ -164,6 +190,13 @@ class _Controller:
         )
         self.reconciler.set_targets(dict(outcome.state.target), outcome.state.revision)
         self.log(_summarize(outcome.state, self.config.table))
+
+    def _stop_fenced(self, problem: str) -> None:
+        """From any thread: another controller has the switches."""
+        if not self.fenced:
+            self.fenced = problem
+            self.log(LogLine(f"stops: {problem}", "error"))
+            self.stop()
 
     def _set_targets(self, state: State, ports: frozenset[PortName]) -> None:
         self.reconciler.set_targets({name: state.target[name] for name in ports}, state.revision)
@@ -198,6 +231,7 @@ class _Controller:
         ending = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ending.set)
+        self.stop = partial(loop.call_soon_threadsafe, ending.set)
         with ThreadPoolExecutor(3, thread_name_prefix="weft-control") as threads:
             running = [loop.run_in_executor(threads, self.engine.run)]
             try:

@@ -20,7 +20,7 @@ from weft.control.runtime.reconcile import Pace, Reconciler
 from weft.control.state.events import FabricChanged
 from weft.errors import WeftError
 from weft.fabric import Fabric
-from weft.switches import Ability, PortName, Switches
+from weft.switches import Ability, PortName, Switches, Taken
 from weft.units import format_count
 
 CONFIRM_S = 2.0
@@ -42,7 +42,9 @@ class Explorer:
         log: Callable[[str], None],
         pace: Pace | None = None,
         aliases: Mapping[str, str] | None = None,
+        report_fenced: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._report_fenced = report_fenced
         self._reconciler, self._drivers, self._clock = reconciler, drivers, clock
         self._offer, self._log = offer, log
         self._pace, self._aliases = pace or Pace(), dict(aliases or {})
@@ -131,6 +133,8 @@ class Explorer:
         )
 
     def _record_failure(self, error: Exception) -> None:
+        if isinstance(error, Taken):
+            self._report_fenced(str(error))
         now_s = self._clock()
         if not self._failures:
             self._failing_since_s = now_s

@@ -20,7 +20,7 @@ from weft.control.runtime.audit import LogLine
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.port_tracker import Content, Drift, PortTracker, Report
 from weft.errors import WeftError
-from weft.switches import Failed, Foreign, PortName, PortProgrammer, Tables
+from weft.switches import Failed, Fenced, Foreign, PortName, PortProgrammer, Tables
 
 _IDLE_S = 0.25
 
@@ -42,7 +42,10 @@ class Pace:
 
 
 class Reconciler:
-    """Does nothing until the explorer lends it a driver and the ports of a fabric."""
+    """Does nothing until the explorer lends it a driver and the ports of a fabric.
+
+    `report_fenced` is called when a switch refuses writes: another controller has it.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,10 @@ class Reconciler:
         clock: Callable[[], float],
         log: Callable[[str], None],
         pace: Pace | None = None,
+        report_fenced: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._drivers, self._clock, self._log, self._pace = drivers, clock, log, pace or Pace()
+        self._report_fenced = report_fenced
         self.problem = "the switches have not been read yet"  # with the switches as a whole
         self._changed = threading.Condition()  # guards the tracker and what is below
         self._tracker = PortTracker()
@@ -178,6 +183,10 @@ class Reconciler:
             transitions = self._tracker.take_transitions()
             if not all(isinstance(content, Failed) for content in contents.values()):
                 self._answered_s = now_s
+        for content in contents.values():
+            if isinstance(content, Fenced):
+                self._report_fenced(content.problem)
+                break
         for line in [*_format_drifts(drifts), *_format_transitions(*transitions)]:
             self._log(line)
 

@@ -35,7 +35,7 @@ from weft.switches.infiniband.vl_tables import (
     merge_steps,
     plan_steps,
 )
-from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
+from weft.switches.tables import Ability, Claim, Failed, Foreign, PortName, Tables, refuse_release
 
 LEVELS = 8
 MAPS_PER_READ = 512  # all maps of a small fabric, one of each port of a large one
@@ -95,6 +95,9 @@ class InfinibandSwitches:
     @property
     def notes(self) -> tuple[str, ...]:
         return ()
+
+    def claim(self, claim: Claim) -> None:
+        """Nothing: InfiniBand switches keep no epoch. Only time separates two controllers."""
 
     def open_second(self) -> InfinibandSwitches:
         """Both drivers share the adapter: if a process opens it twice, ibsim answers only the

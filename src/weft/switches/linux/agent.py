@@ -6,7 +6,8 @@
 The agent listens on DIR/agent.sock (`weft.switches.linux.agent_connection`), which only its owner
 can open; use ssh to forward the socket from another machine. It serves one request at a time;
 SIGTERM waits for the current one. Ending the agent changes nothing in the kernel: DIR has the saved
-state of the ports, and `--release` restores it. Ports that carry the default route, directly or for
+state of the ports, and `--release` restores it; DIR/claim has the controller with the highest epoch
+so far, and older ones are refused. Ports that carry the default route, directly or for
 their bridge, are refused unless they are allowed. Unverified on physical ports: ran on virtual ones
 only. Entry point: `main`. Units: bits per second.
 """
@@ -26,22 +27,28 @@ from pathlib import Path
 from weft.errors import InputError, WeftError
 from weft.host.net.file_lock import hold_lock
 from weft.host.net.rtnetlink import Rtnetlink
+from weft.switches.claims import grant, read_grant, write_grant
 from weft.switches.linux.agent_connection import (
     EXIT_TIMEOUT_S,
     REQUESTS,
     Answer,
+    ClaimNode,
     Describe,
     Description,
+    Granted,
     PortResults,
     ReadAbilities,
     ReadTables,
+    ReleasePorts,
+    Reply,
     Request,
+    TakenBy,
     WriteTables,
     build_socket_path,
     encode_result,
 )
 from weft.switches.linux.htb_ports import Ports, release_ports, restore_ports
-from weft.switches.tables import Ability, Failed, Foreign, Tables
+from weft.switches.tables import Ability, Claim, Failed, Foreign, Tables
 from weft.units import parse_rate
 from weft.wire import Connection, Failure, ProtocolError, accept
 
@@ -53,21 +60,55 @@ _IDLE_S = 3600.0
 
 
 class RequestHandler:
-    """Carries out requests about the ports of a node."""
+    """Carries out requests about the ports of a node.
+
+    A connection may claim the node. While its owner has the highest epoch, nobody else writes.
+    """
 
     def __init__(self, node: str, ports: Ports) -> None:
         self.node = node
         self._ports = ports
         self._lock = threading.Lock()
+        self._grant = read_grant(_build_claim_path(ports.folder))
+        self._claims: dict[object, Claim] = {}  # granted, of open connections
 
-    def answer(self, request: Request) -> Answer | Failure:
+    def answer(self, request: ClaimNode | Request, connection: object = None) -> Reply:
         try:
             with self._lock:
+                if isinstance(request, ClaimNode):
+                    return self._claim(Claim(owner=request.owner, epoch=request.epoch), connection)
+                if isinstance(request, WriteTables | ReleasePorts) and self._is_fenced(connection):
+                    return TakenBy(self._grant.owner, self._grant.epoch)
                 return self._carry_out(request)
         except InputError as error:
             return Failure.from_error(error)
         except OSError as error:
             return Failure(f"agent of {self.node}", str(error), "")
+
+    def forget(self, connection: object) -> None:
+        """The connection has ended."""
+        with self._lock:
+            self._claims.pop(connection, None)
+
+    def _claim(self, claim: Claim, connection: object) -> Granted | TakenBy:
+        others = [other for peer, other in self._claims.items() if peer is not connection]
+        is_connected = any(self._grant.belongs_to(other) for other in others)
+        given = grant(self._grant, claim, is_connected=is_connected)
+        if given is None:
+            return TakenBy(self._grant.owner, self._grant.epoch)
+        if given != self._grant:
+            self._ports.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_grant(_build_claim_path(self._ports.folder), given)
+            self._grant = given
+        self._claims[connection] = Claim(owner=given.owner, epoch=given.epoch)
+        return Granted(given.epoch)
+
+    def _is_fenced(self, connection: object) -> bool:
+        """A connection without a claim (a tool's) may write while no owner is connected."""
+        claim = self._claims.get(connection)
+        if claim is not None:
+            return not self._grant.belongs_to(claim)
+        return any(self._grant.belongs_to(other) for other in self._claims.values())
 
     def finish(self) -> None:
         """Waits for the current request; none begins after that."""
@@ -87,6 +128,10 @@ class RequestHandler:
         return restore_ports(ports.folder)
 
 
+def _build_claim_path(folder: Path) -> Path:
+    return folder / "claim"
+
+
 def _encode_results(results: Mapping[int, Ability | Tables | Foreign | Failed]) -> PortResults:
     return PortResults([encode_result(number, result) for number, result in results.items()])
 
@@ -101,17 +146,18 @@ class _Session(socketserver.BaseRequestHandler):
         with suppress(OSError, WeftError):  # the driver is gone, or was told why it is refused
             self._talk(accept(self.request, None, REQUESTS))
 
-    def _talk(self, connection: Connection[Request]) -> None:
+    def _talk(self, connection: Connection[ClaimNode | Request]) -> None:
         try:
             while True:
                 request = connection.next(_IDLE_S)
                 if request is not None:
-                    connection.send(self.server.handler.answer(request))
+                    connection.send(self.server.handler.answer(request, self))
         except InputError as error:  # tables that no port could have
             connection.send(Failure.from_error(error))
         except ProtocolError as error:
             connection.send(Failure("request", str(error), "use the same weft on both sides"))
         finally:
+            self.server.handler.forget(self)
             connection.close()
 
 

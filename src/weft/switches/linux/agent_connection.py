@@ -1,11 +1,11 @@
 """The driver's connection to an agent: messages, requests and answers, starting the agent.
 
 Driver and agent speak `weft.wire` over a Unix socket that only its owner can open, without a token.
-A request has one answer, or a `Failure`. The driver asks many agents at once and awaits all answers
-together; an agent that is silent, also during the handshake, delays no other. An agent that does
-not answer is an InputError; the next request connects again, and starts the agent if the driver
-knows how. An agent that still owes an answer gets no new request.
-Entry points: `Agent`, `await_answers`, `start_agent`. Units: seconds.
+A request has one answer, or a `Failure`. A controller's connection begins with its claim. The
+driver asks many agents at once and awaits all answers together; an agent that is silent, also
+during the handshake, delays no other. An agent that does not answer is an InputError; the next
+request connects again, and starts the agent if the driver knows how. An agent that still owes an
+answer gets no new request. Entry points: `Agent`, `await_answers`, `start_agent`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.switches.tables import Ability, Failed, Foreign, Tables
+from weft.switches.tables import Ability, Claim, Failed, Foreign, Tables, build_taken_error
 from weft.wire import (
     ClientHandshake,
     Connection,
@@ -45,6 +46,13 @@ class Describe(Message):
     """Asks for the node's ports and for the stations behind them."""
 
 
+class ClaimNode(Message):
+    """The first request of a controller's connection (`weft.switches.claims`)."""
+
+    owner: str
+    epoch: int | None
+
+
 class ReadAbilities(Message):
     ports: list[int]
 
@@ -59,6 +67,19 @@ class WriteTables(Message):
 
 class ReleasePorts(Message):
     """Asks to restore all ports that were taken over."""
+
+
+class Granted(Message):
+    """The claim is granted for this connection, with this epoch."""
+
+    epoch: int
+
+
+class TakenBy(Message):
+    """Refused: another controller has the switch."""
+
+    owner: str
+    epoch: int
 
 
 class Description(Message):
@@ -104,8 +125,9 @@ class Released(Message):
 
 Request = Describe | ReadAbilities | ReadTables | WriteTables | ReleasePorts
 Answer = Description | PortResults | Released
-REQUESTS: Decoder[Request] = Decoder(Request)
-ANSWERS: Decoder[Answer | Failure] = Decoder(Answer | Failure)
+Reply = Answer | Granted | TakenBy | Failure
+REQUESTS: Decoder[ClaimNode | Request] = Decoder(ClaimNode | Request)
+ANSWERS: Decoder[Reply] = Decoder(Reply)
 
 
 def encode_result(number: int, value: Ability | Tables | Foreign | Failed) -> PortResult:
@@ -133,19 +155,30 @@ class Agent:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._handshake = self._new_handshake()
-        self._connection: Connection[Answer | Failure] | None = None
+        self._connection: Connection[Reply] | None = None
         self._request: Request | None = None  # sent when the handshake is over
+        self._claim: Claim | None = None  # sent first
         self._is_pending = False
+        self._is_claiming = False
 
     def copy(self) -> Agent:
         """Another connection to the same agent."""
-        return Agent(self.node, self.path, self._start)
+        agent = Agent(self.node, self.path, self._start)
+        agent._claim = self._claim
+        return agent
+
+    def claim(self, claim: Claim) -> None:
+        """Connections made from now on are this owner's."""
+        self._hang_up()
+        self._claim = claim
+
+    def is_listening(self) -> bool:
+        return self._socket is not None or _is_listening(self.path)
 
     def wake(self) -> None:
         """Connects to the agent, or begins to start it: `ask` waits until it listens."""
         while self._socket is not None and _list_readable([self], 0):
-            with suppress(InputError):  # the end, or the answer to an old request
-                self._receive()
+            self.read_answer()  # the end, a grant, or the answer to an old request
         if self._is_pending:
             raise self._build_error("it still owes an answer")
         if self._socket is not None or self._is_running():
@@ -163,7 +196,7 @@ class Agent:
         if self._socket is None:
             self._await_socket(deadline)
         self._is_pending = True
-        if self._connection is None:
+        if self._connection is None or self._is_claiming:
             self._request = request
         else:
             self._send(self._connection, request)
@@ -174,7 +207,26 @@ class Agent:
             message = self._receive()
         except InputError as error:
             return error
-        return message.to_error() if isinstance(message, Failure) else message
+        match message:
+            case Failure():
+                return message.to_error()
+            case TakenBy():
+                self._hang_up()
+                return build_taken_error(f"agent of {self.node}", message.owner, message.epoch)
+            case Granted():
+                return self._use_grant(message)
+        return message
+
+    def _use_grant(self, message: Granted) -> InputError | None:
+        """The epoch stays: after another's claim, this one is refused."""
+        self._is_claiming = False
+        if self._claim is not None:
+            self._claim = replace(self._claim, epoch=message.epoch)
+        try:
+            self._send_request()
+        except InputError as error:
+            return error
+        return None
 
     def build_timeout(self, seconds: float) -> InputError:
         """The error for an agent that has not answered in time. The connection stays."""
@@ -220,13 +272,19 @@ class Agent:
                     raise self._disconnect(error) from error
             time.sleep(_RETRY_S)
 
-    def _send(self, connection: Connection[Answer | Failure], request: Request) -> None:
+    def _send_request(self) -> None:
+        request, self._request = self._request, None
+        self._is_pending = request is not None
+        if request is not None and self._connection is not None:
+            self._send(self._connection, request)
+
+    def _send(self, connection: Connection[Reply], request: ClaimNode | Request) -> None:
         try:
             connection.send(request)
         except ConnectionLost as error:
             raise self._disconnect(error) from error
 
-    def _receive(self) -> Answer | Failure | None:
+    def _receive(self) -> Reply | None:
         """The next message, if it is complete; carries on the handshake until that is over."""
         if self._socket is None:
             raise self._disconnect("it was not asked")
@@ -251,10 +309,11 @@ class Agent:
         if self._handshake.limits is None or self._handshake.keys is None:
             return
         self._connection = Connection(sock, self._handshake.keys, ANSWERS, server=False)
-        request, self._request = self._request, None
-        self._is_pending = request is not None
-        if request is not None:
-            self._send(self._connection, request)
+        if self._claim is None:
+            self._send_request()
+        else:
+            self._is_claiming = True
+            self._send(self._connection, ClaimNode(self._claim.owner, self._claim.epoch))
 
     def _disconnect(self, reason: object) -> InputError:
         self._hang_up()
@@ -272,7 +331,7 @@ class Agent:
         elif self._socket is not None:
             self._socket.close()
         self._socket = self._connection = self._request = None
-        self._is_pending = False
+        self._is_pending = self._is_claiming = False
 
     # ---- The process --------------------------------------------------------------------------
 

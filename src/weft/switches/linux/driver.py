@@ -41,7 +41,7 @@ from weft.switches.linux.testbed_discovery import (
     discover_testbed,
     list_interfaces,
 )
-from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
+from weft.switches.tables import Ability, Claim, Failed, Fenced, Foreign, PortName, Tables, Taken
 
 _T = TypeVar("_T")
 
@@ -80,6 +80,7 @@ class LinuxSwitches:
         """From the agents that answer; `notes` names the others. Fails if none answers."""
         answers = self._ask_agents(dict.fromkeys(self._agents, Describe()))
         silent = [answer for answer in answers.values() if isinstance(answer, InputError)]
+        _raise_taken(silent)
         if silent and len(silent) == len(answers):
             raise silent[0]
         discovery = self._build_discovery(
@@ -115,6 +116,14 @@ class LinuxSwitches:
     def unanswered(self) -> tuple[PortName, ...]:
         """None: an agent that does not answer is in `notes`."""
         return ()
+
+    def claim(self, claim: Claim) -> None:
+        """Agents that listen are asked now, the others with the first request."""
+        for agent in self._agents.values():
+            agent.claim(claim)
+        listening = [node for node, agent in self._agents.items() if agent.is_listening()]
+        answers = self._ask_agents(dict.fromkeys(listening, Describe()), self._timeouts.ports_s)
+        _raise_taken(answers.values())
 
     def open_second(self) -> LinuxSwitches:
         """A driver with its own connections to the same agents."""
@@ -180,6 +189,12 @@ class LinuxSwitches:
         self._agents[node].ask(request, deadline)
 
 
+def _raise_taken(answers: Iterable[Answer | InputError]) -> None:
+    for answer in answers:
+        if isinstance(answer, Taken):
+            raise answer
+
+
 def _group_by_node(ports: Iterable[PortName]) -> dict[str, list[int]]:
     by_node: dict[str, list[int]] = {}
     for port in ports:
@@ -191,7 +206,7 @@ def _find_result(
     port: PortName, answer: Answer | InputError
 ) -> Ability | Tables | Foreign | Failed:
     if isinstance(answer, InputError):
-        return Failed(str(answer))
+        return (Fenced if isinstance(answer, Taken) else Failed)(str(answer))
     results = answer.ports if isinstance(answer, PortResults) else []
     values = [result.value for result in results if result.number == port.port]
     return values[0] if values else Failed("the agent's answer does not name it")

@@ -17,7 +17,18 @@ from weft.fabric import Fabric
 from weft.switches.simulated.register_tables import find_refusal, plan_steps
 from weft.switches.simulated.registers import Registers, WriteFailures
 from weft.switches.simulated.routed_fabric import add_routes, list_ports
-from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
+from weft.switches.simulated.shared_claim import SharedClaim
+from weft.switches.tables import (
+    Ability,
+    Claim,
+    Failed,
+    Fenced,
+    Foreign,
+    PortName,
+    Tables,
+    Taken,
+    refuse_release,
+)
 
 DEFAULT_ABILITY = Ability(scheduler="vlarb", levels=16, queues=8, entries=8, units=255)
 _TRIES = 40  # to restore: with 50 % of writes lost, one of 10^9 ports stays in between
@@ -43,6 +54,7 @@ class SimulatedSwitches:
             raise InputError(str(min(missing)), "has no ability", "say what every port can do")
         self._abilities = {port: each[port] for port in ports}
         self._registers = Registers(self._abilities, path, failing)
+        self._claims = None if path is None else SharedClaim(path.with_name(f"{path.name}.claim"))
         self._is_second = False
 
     def discover(self) -> Fabric:
@@ -56,8 +68,15 @@ class SimulatedSwitches:
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
         return {
-            port: self._try_port(port, lambda at: self._write(at, wanted[at])) for port in wanted
+            port: self._try_port(port, lambda at: self._write_claimed(at, wanted[at]))
+            for port in wanted
         }
+
+    def _write_claimed(self, port: PortName, wanted: Tables) -> Tables:
+        if self._claims is None:
+            return self._write(port, wanted)
+        with self._claims.hold(port.node):
+            return self._write(port, wanted)
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -70,6 +89,11 @@ class SimulatedSwitches:
     @property
     def notes(self) -> tuple[str, ...]:
         return ()
+
+    def claim(self, claim: Claim) -> None:
+        """With registers in a file, which other controllers may share."""
+        if self._claims is not None:
+            self._claims.claim(claim)
 
     def open_second(self) -> SimulatedSwitches:
         second = copy(self)
@@ -85,10 +109,14 @@ class SimulatedSwitches:
     def close(self) -> None:
         if not self._is_second:
             self._registers.close()
+            if self._claims is not None:
+                self._claims.close()
 
     def _try_port(self, port: PortName, do: Callable[[PortName], _T]) -> _T | Failed:
         try:
             return do(port)
+        except Taken as error:
+            return Fenced(str(error))
         except InputError as error:
             return Failed(error.problem)
         except OSError as error:

@@ -2,8 +2,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,14 +68,35 @@ void bind_delay(nb::module_& m) {
         return std::make_pair(cost.with_ns, cost.without_ns);
       },
       "messages"_a);
-  m.def(
-      "exchange_plainly",
-      [](int socket, uint8_t first, uint32_t messages, bool spins, int64_t idle_ns,
-         int64_t awake_ns, int64_t timeout_ns) {
-        nb::gil_scoped_release release;
-        return weft::probe::exchange_plainly(
-            {socket, std::byte{first}, messages, spins, idle_ns, awake_ns, timeout_ns});
-      },
-      nb::kw_only(), "socket"_a, "first"_a, "messages"_a, "spins"_a, "idle_ns"_a, "awake_ns"_a,
-      "timeout_ns"_a);
+  using weft::probe::PlainExchange;
+  using weft::probe::PlainFabric;
+  nb::class_<PlainExchange>(m, "PlainExchange")
+      .def(
+          "__init__",
+          [](PlainExchange* self, uint8_t first, uint32_t messages, bool spins, int64_t idle_ns,
+             int64_t awake_ns, int64_t timeout_ns) {
+            new (self)
+                PlainExchange{std::byte{first}, messages, spins, idle_ns, awake_ns, timeout_ns};
+          },
+          nb::kw_only(), "first"_a, "messages"_a, "spins"_a, "idle_ns"_a, "awake_ns"_a,
+          "timeout_ns"_a);
+  m.def("exchange_plainly", &weft::probe::exchange_plainly, "socket"_a, "exchange"_a,
+        nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<PlainFabric>(m, "PlainFabric")
+      .def(nb::init<const std::string&, const std::string&, bool>(), "provider"_a, "address"_a,
+           nb::kw_only(), "spins"_a)
+      .def("name",
+           [](const PlainFabric& self) {
+             const std::string name = self.name();
+             return nb::bytes(name.data(), name.size());
+           })
+      .def(
+          "exchange",
+          [](PlainFabric& self, nb::bytes peer, const PlainExchange& exchange) {
+            const std::string name(peer.c_str(), peer.size());
+            nb::gil_scoped_release release;
+            return self.exchange(name, exchange);
+          },
+          "peer"_a, "exchange"_a)
+      .def("echo", &PlainFabric::echo, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import NoReturn, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -538,17 +538,32 @@ def delay_truth(endpoint: Endpoint) -> DelayTruth: ...
 def timing_cost(messages: int) -> tuple[float, float]:
     """ns per message of a null loop with clock and histogram, and of the same loop without."""
 
-def exchange_plainly(
-    *,
-    socket: int,
-    first: int,
-    messages: int,
-    spins: bool,
-    idle_ns: int,
-    awake_ns: int,
-    timeout_ns: int,
-) -> list[int]:
+class PlainExchange:
+    """Messages of 64 B by a transport's own calls; a sleep ends `awake_ns` before a message."""
+
+    def __init__(
+        self,
+        *,
+        first: int,
+        messages: int,
+        spins: bool,
+        idle_ns: int,
+        awake_ns: int,
+        timeout_ns: int,
+    ) -> None: ...
+
+def exchange_plainly(socket: int, exchange: PlainExchange) -> list[int]:
     """Round trips over a connected socket by send and recv alone, in ns."""
+
+class PlainFabric:
+    """A reliable datagram endpoint of a libfabric provider, used by libfabric's calls alone."""
+
+    def __init__(self, provider: str, address: str, *, spins: bool) -> None: ...
+    def name(self) -> bytes: ...
+    def exchange(self, peer: bytes, exchange: PlainExchange) -> list[int]:
+        """Round trips in ns, after one that opens the connection."""
+    def echo(self) -> NoReturn:
+        """Sends back what comes, for as long as the process lives."""
 
 # --- bindings/bind_probe.cpp: the timed loops of core/probe/loops.hpp, all without the GIL ---
 

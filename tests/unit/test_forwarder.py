@@ -3,6 +3,8 @@
 import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from support.needs import need_namespaces
-from weft._core import exchange_plainly
+from weft._core import PlainExchange, PlainFabric, exchange_plainly
 from weft.cli import main
 from weft.errors import InputError
 from weft.measure import path_accuracy
@@ -229,8 +231,7 @@ def test_plain_round_trips_take_at_least_what_the_peer_takes_and_end_at_its_sile
         near.setblocking(not spins)
         peer = threading.Thread(target=answer)
         peer.start()
-        times_ns = exchange_plainly(
-            socket=near.fileno(),
+        exchange = PlainExchange(
             first=7,
             messages=answered + 2,
             spins=spins,
@@ -238,7 +239,35 @@ def test_plain_round_trips_take_at_least_what_the_peer_takes_and_end_at_its_sile
             awake_ns=0,
             timeout_ns=1_000_000_000,
         )
+        times_ns = exchange_plainly(near.fileno(), exchange)
         peer.join()
         assert far.recv(100) == bytes([7, *bytes(63)])  # the one without an answer
     assert len(times_ns) == answered
     assert min(times_ns) >= pause_s * 1e9
+
+
+@pytest.mark.parametrize("spins", [False, True])
+def test_plain_round_trips_of_libfabric_are_one_time_each_after_that_of_the_connection(spins):
+    program = "import sys, weft._core as c; f = c.PlainFabric('tcp', '127.0.0.1', spins=SPINS); "
+    program = program.replace("SPINS", str(spins)) + "print(f.name().hex(), flush=True); f.echo()"
+    try:
+        fabric = PlainFabric("tcp", "127.0.0.1", spins=spins)
+    except InputError as error:
+        pytest.skip(f"ofi:tcp: {error}")
+    exchange = PlainExchange(
+        first=0, messages=5, spins=spins, idle_ns=1000, awake_ns=0, timeout_ns=10_000_000_000
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as echo:
+        try:
+            times_ns = fabric.exchange(bytes.fromhex(echo.stdout.readline().decode()), exchange)
+        finally:
+            echo.kill()
+    assert len(times_ns) == 5
+    assert all(0 < time_ns < 10e9 for time_ns in times_ns)
+
+
+def test_the_client_has_a_processor_to_itself_where_there_are_two(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 1, 2})
+    assert path_accuracy._split_cpus() == ({3}, {1, 2})
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3})
+    assert path_accuracy._split_cpus() == ({3}, {3})

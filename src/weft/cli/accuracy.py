@@ -71,7 +71,7 @@ def _judge_transports(args: argparse.Namespace) -> int:
 
 def _format_findings(findings: Sequence[Finding]) -> str:
     heads = ["over", "wait", "estimator", "verdict", "injected", "truth", "measured", "error"]
-    heads += ["client's kernel", "forwarder late", "p99"]
+    heads += ["client's stack", "forwarder late", "p99"]
     rows = [
         [
             *(f.over, f.wait, f.estimator, f.verdict),

@@ -3,13 +3,14 @@
 Client and peer are in network namespaces of their own; every frame between them passes the
 forwarder. The truth of a round trip has two parts. The forwarder observes the first: from the
 arrival of a request to the release of its answer, with the injected delay, the forwarder's lateness
-and the peer in it. The second is the client's kernel, the way to the forwarder and back: plain
-sockets on the same path find it, waiting as the test waits. Both are reported; nothing is
-subtracted. Entry point: `judge_transport`. Units: ns, b/s.
+and the peer in it. The second is the client's kernel and, over ofi, libfabric, to the forwarder and
+back: plain calls of sockets or libfabric on the same path find it, waiting as the test waits.
+Both are reported; nothing is subtracted. Entry point: `judge_transport`. Units: ns, b/s.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
@@ -19,12 +20,13 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fcntl import ioctl
 from functools import partial
 from statistics import median
+from typing import NoReturn
 
-from weft._core import exchange_plainly
+from weft._core import PlainExchange, PlainFabric, exchange_plainly
 from weft.errors import InputError
 from weft.host.net import namespaces
 from weft.measure.accuracy import use_realtime
@@ -45,6 +47,7 @@ CLIENT, SERVER = "10.77.0.1", "10.77.0.2"
 SIOCETHTOOL, ETHTOOL_STXCSUM = 0x8946, 0x17
 MTU_BYTES, IP_BYTES, UDP_BYTES, TCP_BYTES = 1500, 20, 8, 32  # TCP with its timestamps
 DATAGRAM_BYTES = 1400
+EAGER_BYTES = 16_000  # libfabric's tcp announces messages above 16 KiB first, on the same link
 RATE_BPS, LOSE_EVERY = 50e6, 20
 STREAM_S, OFFERED = 1.0, 1.5  # of the rate, where datagrams overflow the queue
 ECHO_PORT, ECHO_S = 7, 5.0
@@ -65,7 +68,7 @@ class Finding:
     truth: float
     measured: float
     unit: str
-    crossing_ns: float = 0.0  # of the client's kernel, in a round trip
+    crossing_ns: float = 0.0  # of the client's kernel and library, in a round trip
     late_ns: tuple[int, int] = (0, 0)  # of the forwarder: median and p99
     missed: int = 0  # frames that never reached the forwarder
     idle: float = 0.0  # share of a stream in which the link had nothing to send
@@ -100,9 +103,11 @@ class Bench:
     """
 
     client: str
+    server: str
     forwarder: Forwarder
     timed: LocalServer
     streamed: LocalServer
+    fabric_echoes: dict[str, bytes] = field(default_factory=dict)  # names, by way of waiting
 
 
 def check_over(text: str) -> None:
@@ -122,6 +127,12 @@ def judge_transport(
         raise InputError(f"--over {over}", f"no network namespaces: {obstacle}", "run it as root")
     with ExitStack() as stack:
         bench = stack.enter_context(open_bench())
+        if _find_provider(over):
+            for wait in waits:
+                with use_cpus(_split_cpus()[1]):
+                    bench.fabric_echoes[wait] = stack.enter_context(
+                        _start_fabric_echo(bench.server, _find_provider(over), wait)
+                    )
         inside = partial(namespaces.run_inside, bench.client)
         timed = stack.enter_context(inside(partial(_open, bench.timed)))
         streamed = stack.enter_context(inside(partial(_open, bench.streamed)))
@@ -158,14 +169,35 @@ def open_bench() -> Iterator[Bench]:
         ends = namespaces.run_inside(
             names["forwarder"], lambda: [open_interface(node) for node in ("client", "server")]
         )
-        forwarder = stack.enter_context(Forwarder(*ends))
+        with use_cpus(_split_cpus()[1]):
+            forwarder = stack.enter_context(Forwarder(*ends))
+            stack.enter_context(_start_echo(names["server"]))
+            servers = namespaces.run_inside(names["server"], _start_servers)
         for end in ends:
             end.close()
-        stack.enter_context(_start_echo(names["server"]))
-        servers = namespaces.run_inside(names["server"], _start_servers)
         for server in servers:
             stack.callback(server.close)
-        yield Bench(names["client"], forwarder, *servers)
+        yield Bench(names["client"], names["server"], forwarder, *servers)
+
+
+def _split_cpus() -> tuple[set[int], set[int]]:
+    """The client's, and those of forwarder and peer: what they do then never delays the client.
+
+    Else each run has it otherwise, and the plain exchange is no measure of the test beside it.
+    """
+    *others, last = sorted(os.sched_getaffinity(0))
+    return {last}, set(others) or {last}
+
+
+@contextmanager
+def use_cpus(cpus: set[int]) -> Iterator[None]:
+    """For this thread, and for what it starts meanwhile."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _build_cable(host: str, forwarder: str, node: str, address: str) -> None:
@@ -189,17 +221,24 @@ def _write_checksums(interface: str) -> None:
 
 
 @contextmanager
-def _start_echo(namespace: str) -> Iterator[None]:
-    program = "from weft.measure.path_accuracy import echo; echo()"
-    argv = [sys.executable, "-c", program]
+def _start_echo(namespace: str, call: str = "echo()") -> Iterator[bytes]:
+    """A process that answers messages; gives the first line that it prints."""
+    argv = [sys.executable, "-c", f"from weft.measure.path_accuracy import *; {call}"]
     with namespaces.spawn(namespace, argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
-            if not process.stdout.readline():
+            if not (line := process.stdout.readline()):
                 raise InputError("echo", "the process did not start", "see its message")
-            yield
+            yield line
         finally:
             process.kill()
+
+
+@contextmanager
+def _start_fabric_echo(namespace: str, provider: str, wait: str) -> Iterator[bytes]:
+    """Gives the name to which libfabric sends."""
+    with _start_echo(namespace, f"echo_fabric({provider!r}, {wait == 'spin'})") as line:
+        yield bytes.fromhex(line.decode())
 
 
 def _start_servers() -> tuple[LocalServer, LocalServer]:
@@ -250,7 +289,7 @@ def _judge_latency(bench: Bench, peer: Peer, case: Case) -> Finding:
     settings: dict[str, object] = {"count": case.messages, "warmup": 10}
     if case.interval_ns:
         settings["rate"] = 1e9 / case.interval_ns
-    with use_realtime():
+    with use_cpus(_split_cpus()[0]), use_realtime():
         crossings_ns = _exchange_plainly(bench, case)
         bench.forwarder.set_path(Path(delay_ns=case.delay_ns))
         measured = _run(peer, case.test, case.over, case.wait, **settings)
@@ -296,6 +335,8 @@ def _judge_rate(bench: Bench, peer: Peer, over: str, wait: str) -> Finding:
         settings |= {"size": DATAGRAM_BYTES, "rate": OFFERED * RATE_BPS / (8 * DATAGRAM_BYTES)}
         share = DATAGRAM_BYTES / (DATAGRAM_BYTES + UDP_BYTES + IP_BYTES)
     else:
+        if _find_provider(over):
+            settings["size"] = EAGER_BYTES
         share = (MTU_BYTES - IP_BYTES - TCP_BYTES) / MTU_BYTES
     path = Path(delay_ns=DELAYS_NS[0], rate_bps=RATE_BPS)
     return _judge_stream(bench, peer, path, ("rate", over, wait), settings, RATE_BPS * share)
@@ -338,16 +379,48 @@ def _judge_stream(
     )
 
 
-# ---- The client's kernel ----------------------------------------------------------------------
+# ---- The client's kernel and library ----------------------------------------------------------
+
+
+def _find_provider(over: str) -> str:
+    """libfabric's name in `ofi:tcp`; empty over sockets."""
+    transport, _, provider = over.partition(":")
+    return provider if transport == "ofi" else ""
 
 
 def _exchange_plainly(bench: Bench, case: Case) -> list[int]:
-    """What round trips of plain sockets spend in the client's kernel.
+    """What plain round trips spend in the client's kernel, and in libfabric where that is judged.
 
     They send as far apart and wait as the test does, and share nothing with the loops that are
     judged. The forwarder knows which part of their round trips is not the client's.
     """
     messages = max(20, case.messages // 2)
+    exchange = PlainExchange(
+        first=ECHO_SPINS if case.wait == "spin" else ECHO_SLEEPS,
+        messages=messages,
+        spins=case.wait == "spin",
+        idle_ns=case.interval_ns and case.interval_ns - 2 * case.delay_ns,
+        awake_ns=SPIN_NS,
+        timeout_ns=round(ECHO_S * 1e9),
+    )
+    bench.forwarder.set_path(Path(delay_ns=case.delay_ns))
+    if provider := _find_provider(case.over):
+        peer = bench.fabric_echoes[case.wait]
+        fabric = PlainFabric(provider, CLIENT, spins=case.wait == "spin")
+        taken_ns = fabric.exchange(peer, exchange)
+        (port,) = struct.unpack_from(">H", peer, 2)  # of a sockaddr
+    else:
+        taken_ns, port = _exchange_by_socket(case, exchange), ECHO_PORT
+    report = bench.forwarder.read_report()
+    seen_ns = report.match_round_trips(str(port), len(taken_ns))
+    if not len(seen_ns) == len(taken_ns) == messages:
+        seen, taken = len(seen_ns), len(taken_ns)
+        problem = f"of {messages} round trips {taken} ended, the forwarder has seen {seen}"
+        raise InputError("path", problem, "try again")
+    return [taken - seen for taken, seen in zip(taken_ns, seen_ns, strict=True)]
+
+
+def _exchange_by_socket(case: Case, exchange: PlainExchange) -> list[int]:
     kind = socket.SOCK_DGRAM if case.over == "udp" else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as sock:
         sock.connect((SERVER, ECHO_PORT))
@@ -356,23 +429,15 @@ def _exchange_plainly(bench: Bench, case: Case) -> list[int]:
         sock.setblocking(case.wait == "block")
         if kind == socket.SOCK_STREAM:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        bench.forwarder.set_path(Path(delay_ns=case.delay_ns))
-        taken_ns = exchange_plainly(
-            socket=sock.fileno(),
-            first=ECHO_SPINS if case.wait == "spin" else ECHO_SLEEPS,
-            messages=messages,
-            spins=case.wait == "spin",
-            idle_ns=case.interval_ns and case.interval_ns - 2 * case.delay_ns,
-            awake_ns=SPIN_NS,
-            timeout_ns=round(ECHO_S * 1e9),
-        )
-    report = bench.forwarder.read_report()
-    seen_ns = report.match_round_trips(str(ECHO_PORT), messages)
-    if not len(seen_ns) == len(taken_ns) == messages:
-        seen, taken = len(seen_ns), len(taken_ns)
-        problem = f"of {messages} round trips {taken} ended, and the forwarder has seen {seen}"
-        raise InputError("path", problem, "try again")
-    return [taken - seen for taken, seen in zip(taken_ns, seen_ns, strict=True)]
+        return exchange_plainly(sock.fileno(), exchange)
+
+
+def echo_fabric(provider: str, spins: bool) -> NoReturn:
+    """In a process of its own: sends back what comes by libfabric."""
+    with use_realtime():
+        fabric = PlainFabric(provider, SERVER, spins=spins)
+        print(fabric.name().hex(), flush=True)
+        fabric.echo()
 
 
 def echo() -> None:

@@ -16,7 +16,7 @@ from weft.errors import InputError
 from weft.host.net import htb, namespaces, qdisc
 from weft.host.net.caps import change_ends
 from weft.host.net.link_ends import LinkEnd, SavedEnd
-from weft.host.net.weighted_queues import Queue, read_queues, set_queues, set_weights
+from weft.host.net.weighted_queues import Queue, change_queues, read_queues, set_queues
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import Wiring
 
@@ -72,7 +72,7 @@ def test_weights_change_while_traffic_flows(bed: Testbed, port: SavedEnd) -> Non
     with streams(bed, "sink", {"a": 10, "b": 20}):
         set_queues(port, weighted((80, 20)))
         check_shares(port.end, (80, 20))
-        set_weights(port, (25, 75))
+        change_queues(port, weighted((25, 75)))
         check_shares(port.end, (25, 75))
 
 
@@ -95,7 +95,7 @@ def test_queues_are_read_back_as_set_and_as_tc_shows_them(port: SavedEnd) -> Non
         line = lines[qdisc.format_handle(htb.MAJOR | minor)]
         assert f" rate {rate}Mbit ceil 20Mbit burst " in line
         assert line.endswith(" cburst 32Kb ")  # as long a time at the rate as at the ceil
-    set_weights(port, (1, 1, 2))
+    change_queues(port, weighted((1, 1, 2)))
     assert [one.share for one in read_queues(port.end)] == pytest.approx([0.25, 0.25, 0.5])
 
 

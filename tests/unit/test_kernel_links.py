@@ -23,7 +23,13 @@ from weft.host.net import caps, ingress, link_ends, namespaces, qdisc, weighted_
 from weft.host.net.caps import cap_links, change_ends
 from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.host.net.weighted_queues import Queue, read_queues, set_queues, set_weights
+from weft.host.net.weighted_queues import (
+    Queue,
+    change_queues,
+    open_counters,
+    read_queues,
+    set_queues,
+)
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed, find_mac, find_port, testbed
 from weft.host.testbed.wiring import Wiring
@@ -290,10 +296,23 @@ def test_queues_are_read_back_as_set_and_the_port_is_as_before(
             end.interface,
         ]
         assert "rate 24Mbit ceil 80Mbit" in namespaces.run_command(where)
-        set_weights(port, (1, 1, 2))
+        changed_weights = [replace(q, weight=w) for q, w in zip(queues, (1, 1, 2), strict=True)]
+        change_queues(port, changed_weights)
         assert [queue.share for queue in read_queues(end)] == pytest.approx([0.25, 0.25, 0.5])
         with pytest.raises(InputError, match="has 3 queues, not 2"):
-            set_weights(port, (1, 2))
+            change_queues(port, queues[:2])
+        with open_counters([port]) as read:
+            assert read() == [[0, 0, 0]]
+        change_queues(port, [replace(queues[0], is_capped=True), *queues[1:]])
+        assert [q.ceil_bps for q in read_queues(end)] == [40_000_000, RATE_BPS, RATE_BPS]
+        strict = [queues[0], *(replace(q, priority=n) for n, q in enumerate(queues[1:], 3))]
+        change_queues(port, strict)
+        assert [q.rate_bps for q in read_queues(end)] == [40_000_000, 8_000, 8_000]
+        shown = namespaces.run_command(where)
+        assert "prio 3" in shown
+        assert "prio 4" in shown
+        with pytest.raises(InputError, match="priority 8 is not in 0 to 7"):
+            change_queues(port, [replace(queues[0], priority=8), *queues[1:]])
         set_queues(port, queues[:1], rate_bps=8_000_000)
         assert [queue.ceil_bps for queue in read_queues(end)] == [8_000_000]
         with pytest.raises(InputError, match=r"has htb .*, which weft could not restore"):

@@ -1,0 +1,190 @@
+"""What runs for real: workloads, cells, and the set-up that a seed gives.
+
+A workload `b25` computes, then sends for 25 % of its time alone at the whole link, and waits for
+it (blocking); `o25` sends as much while it computes (overlapped). All instances shuffle, so every
+port of the testbed carries the same. A cell has a number of jobs, their load (the sum of V, the
+part of its time that each would fill a port), and batches or loops. Sizes and workloads are fixed
+here before the runs; docs/saba-hypotheses.md has the rules.
+Entry points: `CELLS`, `draw`, `build_job`. Units: s, bits per second, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from random import Random
+
+from weft.jobs import Job
+from weft.jobs.job_file import Stage
+
+HOSTS = ("h1", "h2", "h3")
+RATE_BPS = 20_000_000
+HEADERS = 1.046  # Ethernet, IP and TCP beside the payload of full packets
+ITERATIONS = 5  # of a batch's job
+LENGTH_S = (1.5, 5.0)  # of a job alone
+LOOP_S = (0.8, 2.4)  # of an iteration alone, where jobs loop
+DURATION_S = 20.0  # of a round of loops
+TOLERANCE = 0.1  # of the load that a draw may be off
+_PS = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """`volume` is V; `is_blocking`: it waits for what it sends."""
+
+    name: str
+    volume: float
+    is_blocking: bool
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    f"{kind}{percent:02}": Workload(
+        name=f"{kind}{percent:02}", volume=percent / 100, is_blocking=kind == "b"
+    )
+    for kind in "bo"
+    for percent in (6, 12, 25, 50, 90)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A real program: its command, and which data and processor it needs none of."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+def _list_applications() -> Mapping[str, Application]:
+    lines = {
+        "rsync": "examples/applications/rsync files-0.25",
+        "pg-dump": "examples/applications/pg_dump tables-0.25",
+        "mpi-sgd": "examples/applications/mpi 3 sgd.py 9 60000 50",
+        "mpi-stencil": "examples/applications/mpi 3 stencil.py 25 100 10000",
+    }
+    return {
+        name: Application(name=name, command=tuple(line.split())) for name, line in lines.items()
+    }
+
+
+APPLICATIONS = _list_applications()
+SPREAD = 0.2  # of its time alone, by which the start of an application differs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """`count` jobs that ask for `load` of a port in all; None: what the programs ask for."""
+
+    name: str
+    count: int
+    load: float | None
+    is_loop: bool = False
+    programs: tuple[str, ...] = ()
+    is_favourable: bool = False
+
+
+CELLS: Mapping[str, Cell] = {
+    cell.name: cell
+    for cell in (
+        Cell(name="batch-4-0.5", count=4, load=0.5),
+        Cell(name="batch-4-2", count=4, load=2.0),
+        Cell(name="batch-8-2", count=8, load=2.0),
+        Cell(name="batch-16-4", count=16, load=4.0),
+        Cell(name="favourable-8", count=8, load=None, is_favourable=True),
+        Cell(name="loops-2-1", count=2, load=1.0, is_loop=True),
+        Cell(name="loops-8-2", count=8, load=2.0, is_loop=True),
+        Cell(name="programs-4", count=4, load=None, programs=tuple(APPLICATIONS)),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnJob:
+    """A job of a set-up: its workload or program, how long it is alone, and when it starts."""
+
+    workload: str
+    length_s: float = 0.0
+    start_s: float = 0.0
+
+
+def draw(cell: Cell, seed: int) -> tuple[DrawnJob, ...]:
+    """The set-up of a seed, the same for every way."""
+    random = Random(f"{cell.name} {seed}")
+    if cell.programs:
+        return tuple(
+            DrawnJob(workload=name, start_s=random.uniform(0, SPREAD)) for name in cell.programs
+        )
+    if cell.is_favourable:
+        return _draw_favourable(random)
+    assert cell.load is not None
+    names = _draw_workloads(random, cell.count, cell.load)
+    low, high = LOOP_S if cell.is_loop else LENGTH_S
+    return tuple(
+        DrawnJob(workload=name, length_s=exp(random.uniform(log(low), log(high)))) for name in names
+    )
+
+
+def _draw_workloads(random: Random, count: int, load: float) -> Sequence[str]:
+    """Any of them, until their load is near enough and at least two differ."""
+    while True:
+        names = random.choices([*WORKLOADS], k=count)
+        total = sum(WORKLOADS[name].volume for name in names)
+        if abs(total - load) <= TOLERANCE * load and len(set(names)) > 1:
+            return names
+
+
+def _draw_favourable(random: Random) -> tuple[DrawnJob, ...]:
+    """Four short jobs that wait for each message beside four long ones that send meanwhile."""
+    short = [
+        DrawnJob(workload=name, length_s=random.uniform(0.9, 1.6))
+        for name in random.choices(["b25", "b50", "b90"], k=4)
+    ]
+    long = [
+        DrawnJob(workload=name, length_s=random.uniform(3.5, 5.5))
+        for name in random.choices(["o25", "o50", "o90"], k=4)
+    ]
+    return (*short, *long)
+
+
+def sum_load(jobs: Sequence[DrawnJob]) -> float:
+    return sum(WORKLOADS[job.workload].volume for job in jobs)
+
+
+def build_job(
+    workload: Workload,
+    *,
+    name: str,
+    level: int,
+    length_s: float,
+    loops: int | None,
+    hosts: Sequence[str] = HOSTS,
+    rate_bps: float = RATE_BPS,
+) -> Job:
+    """The workload as a job whose loops take `length_s` in all alone; None: each takes that."""
+    each_s = length_s / (loops or 1)
+    send_s = workload.volume * each_s
+    compute_s = each_s - send_s if workload.is_blocking else each_s
+    stage = Stage(
+        name="step",
+        compute_ps=round(compute_s * _PS),
+        volume_bytes=round(send_s * rate_bps / 8 / HEADERS),
+        pattern="shuffle",
+        overlap=0.0 if workload.is_blocking else 1.0,
+        flows=1,
+        roots=0,
+        neighbours=0,
+        after=(),
+    )
+    return Job(
+        name=name,
+        instances=len(hosts),
+        stages=(stage,),
+        loops=loops,
+        hosts=tuple(hosts),
+        placement="packed",
+        prefer_free=False,
+        start_ps=0,
+        sl=level,
+        slowdown=False,
+        where=name,
+    )

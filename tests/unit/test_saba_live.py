@@ -1,0 +1,137 @@
+"""Cells for real, ways to share real ports, and which rounds count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from weft.jobs import build_graph
+from weft.records import Provenance, Record, Scalar
+from weft.sensitivity.model import Hinges
+from weft.studies.saba.live import port_ways
+from weft.studies.saba.live.__main__ import main
+from weft.studies.saba.live.campaign import LATE, find_complete_seeds
+from weft.studies.saba.live.cells import CELLS, RATE_BPS, WORKLOADS, build_job, draw, sum_load
+from weft.studies.saba.live.port_ways import (
+    CAPS,
+    EQUAL,
+    LENDING,
+    LIVE_WAYS,
+    ONE,
+    PLACEBO,
+    SABA,
+    SRPT,
+    build_live_queues,
+    list_ways,
+    order_by_bytes_left,
+    permute_models,
+    weigh,
+)
+
+STEEP = Hinges(floor=0.05, terms=((1.0, 0.9),))
+FLAT = Hinges(floor=0.05, terms=((0.1, 1.0),))
+
+
+@pytest.mark.parametrize("cell", [c for c in CELLS.values() if c.load])
+def test_a_set_up_has_the_load_of_its_cell_and_is_the_same_for_all_ways(cell) -> None:  # type: ignore[no-untyped-def]
+    for seed in range(1, 15):
+        jobs = draw(cell, seed)
+        assert jobs == draw(cell, seed)
+        assert len(jobs) == cell.count
+        assert sum_load(jobs) == pytest.approx(cell.load, rel=0.101)
+        assert len({job.workload for job in jobs}) > 1
+
+
+def test_the_favourable_cell_saturates_and_has_both_kinds() -> None:
+    for seed in range(1, 15):
+        jobs = draw(CELLS["favourable-8"], seed)
+        kinds = [WORKLOADS[job.workload].is_blocking for job in jobs]
+        assert kinds == [True] * 4 + [False] * 4
+        assert sum_load(jobs) >= 2
+        assert max(j.length_s for j in jobs[:4]) < min(j.length_s for j in jobs[4:])
+
+
+@pytest.mark.parametrize(("name", "compute_s"), [("b25", 0.75), ("o25", 1.0)])
+def test_a_job_sends_for_its_part_of_the_time_alone(name: str, compute_s: float) -> None:
+    job = build_job(WORKLOADS[name], name=name, level=3, length_s=4.0, loops=4)
+    (stage,) = job.stages
+    assert stage.compute_ps / 1e12 == pytest.approx(compute_s)
+    assert 1.046 * 8 * stage.volume_bytes / RATE_BPS == pytest.approx(0.25, rel=1e-3)
+    assert build_graph(job, 1).flows == 1
+
+
+def test_weights_of_the_ways() -> None:
+    def shares(way: str) -> tuple[float, ...]:
+        return weigh(way, [STEEP, FLAT], ["b90", "o06"], rate_bps=RATE_BPS, seed=1)
+
+    assert shares(ONE) == ()
+    assert shares(EQUAL) == (0.495, 0.495)
+    assert shares(SABA)[0] > 0.6
+    assert shares(SABA) == shares(CAPS)
+    assert shares(PLACEBO) == tuple(reversed(shares(SABA)))
+    assert sum(shares(LENDING)) == pytest.approx(0.99)
+    assert LENDING not in list_ways(16)
+    assert list_ways(8) == LIVE_WAYS
+
+
+def test_the_placebo_gives_every_workload_another_model() -> None:
+    models = [Hinges(floor=0.05, terms=((1.0, n / 10),)) for n in range(1, 5)]
+    names = ["a", "b", "c", "d"]
+    for seed in range(10):
+        permuted = permute_models([*models, models[0]], [*names, "a"], seed)
+        assert all(new is not old for new, old in zip(permuted, models, strict=False))
+        assert permuted[4] is permuted[0]
+
+
+def test_fewest_bytes_come_first() -> None:
+    assert order_by_bytes_left([5, 1, 3]) == (2, 0, 1)
+    assert sorted(order_by_bytes_left(range(16))) == sorted([*range(8), *range(8)])
+
+
+def test_queues_of_the_ways() -> None:
+    assert [q.dscps for q in build_live_queues(ONE, ())] == [(0,)]
+    rest, first, second = build_live_queues(CAPS, (0.6, 0.39))
+    assert (rest.dscps, first.dscps, second.dscps) == ((0,), (1,), (2,))
+    assert not rest.is_capped
+    assert first.is_capped
+    strict = build_live_queues(SRPT, (0.5, 0.49), (1, 0))
+    assert [q.priority for q in strict] == [None, 1, 0]
+    assert [q.priority for q in build_live_queues(EQUAL, (0.5, 0.49))] == [None] * 3
+
+
+def rounds(seed: int, ways: Sequence[str], late: float) -> list[Record]:
+    return [
+        Record(
+            kind="measurement",
+            name="saba-live",
+            settings={"seed": seed, "way": way},
+            quantities={"late": Scalar(late, "")},
+            provenance=Provenance(weft_version="1"),
+        )
+        for way in ways
+    ]
+
+
+def test_a_set_up_counts_if_every_way_has_a_round_in_time() -> None:
+    cell = CELLS["batch-4-2"]
+    records = [
+        *rounds(1, LIVE_WAYS, LATE),
+        *rounds(2, LIVE_WAYS[:-1], 0.0),
+        *rounds(3, LIVE_WAYS, LATE * 1.1),
+        *rounds(3, LIVE_WAYS[:1], 0.0),
+        *rounds(4, LIVE_WAYS, LATE * 1.1),
+        *rounds(4, LIVE_WAYS, 0.0),
+    ]
+    assert find_complete_seeds(cell, records) == [1, 4]
+
+
+def test_an_unknown_cell_is_refused(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert main(["batch-9", "--directory", str(tmp_path)]) == 2
+    assert "batch-9: is no cell and no workload; use batch-4-0.5" in capsys.readouterr().err
+
+
+def test_sixteen_jobs_fit_the_priorities_and_marks() -> None:
+    queues = build_live_queues(SRPT, [1 / 16] * 16, order_by_bytes_left(range(16)))
+    assert len(queues) == 17
+    assert max(q.priority or 0 for q in queues) < port_ways.PRIORITIES

@@ -142,6 +142,7 @@ test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, que
 		tests/live/test_linux_switch.py tests/live/test_linux_agent.py \
 		tests/live/test_linux_fabrics.py tests/conformance \
 		tests/live/test_control_infiniband.py tests/live/test_control_linux.py \
+		tests/live/test_control_marks.py \
 		tests/live/test_control_day.py </dev/null
 
 # Fewer are asked for as above; FLOOD= leaves out the flood, which needs a quiet machine.

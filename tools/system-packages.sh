@@ -101,6 +101,9 @@ missing_optional() {
   if [[ $purpose =~ ^(live|apps|all)$ ]]; then
     command -v rsync >/dev/null || echo rsync
   fi
+  if [[ $purpose =~ ^(test|live|all)$ ]]; then
+    PATH=$PATH:/usr/sbin:/sbin command -v nft >/dev/null || echo nftables
+  fi
   if [[ $purpose =~ ^(apps|all)$ ]]; then
     compgen -G '/usr/lib/postgresql/*/bin/pg_dump' >/dev/null || echo postgresql
     command -v java >/dev/null || echo default-jre-headless
@@ -134,6 +137,7 @@ use_of() {
     ibsim-utils | opensm | infiniband-diags) echo "tests and bench of the infiniband driver" ;;
     chromium) echo "the picture test of the report" ;;
     rsync) echo "make test-live, make test-apps" ;;
+    nftables) echo "guarded marks at Linux ports" ;;
     postgresql | default-jre-headless) echo "make test-apps" ;;
   esac
 }

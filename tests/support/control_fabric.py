@@ -35,10 +35,11 @@ class FabricControl(ControlProcess):
         self.environment, self.directory = environment, directory
         self.process, self.address = None, ""
         save_applications(folder / "apps", parts)
+        share = "" if "managed_share" in policy else "managed_share = 1.0\n"
         self.file.write_text(
             'listen = "127.0.0.1:0"\nlisten_without_tls = true\nsocket = "control.sock"\n'
             'store = "control.db"\napps = "apps"\n'
-            f"\n[policy]\nmanaged_share = 1.0\n{policy}\n\n[switches]\n{switches}\n"
+            f"\n[policy]\n{share}{policy}\n\n[switches]\n{switches}\n"
         )
 
     def lines(self) -> list[dict[str, Any]]:

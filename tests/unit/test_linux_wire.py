@@ -199,7 +199,7 @@ import sys, time
 from pathlib import Path
 from weft.switches.linux import agent
 class Ports:
-    folder = Path(sys.argv[1])
+    folder, interfaces = Path(sys.argv[1]), {}
     def read(self, numbers):
         print("begun", flush=True)
         time.sleep(1)

@@ -1,5 +1,6 @@
 """Drivers that program the ports of switches and adapters, and read them back."""
 
+from weft.switches.edge import EdgePort, EdgeReport, EdgeRules, Violation
 from weft.switches.tables import (
     Ability,
     Claim,
@@ -18,6 +19,9 @@ from weft.switches.tables import (
 __all__ = [
     "Ability",
     "Claim",
+    "EdgePort",
+    "EdgeReport",
+    "EdgeRules",
     "Failed",
     "Fenced",
     "Foreign",
@@ -27,5 +31,6 @@ __all__ = [
     "Switches",
     "Tables",
     "Taken",
+    "Violation",
     "find_misfit",
 ]

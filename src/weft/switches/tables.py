@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, Self
 
 from weft.errors import InputError
 from weft.fabric import Fabric
+
+if TYPE_CHECKING:
+    from weft.switches.edge import EdgeReport, EdgeRules
 
 ENTRY_WEIGHT = 255  # at most, of an entry of InfiniBand's VL arbitration
 MAX_LIMIT = 254  # of high priority: 255 means no limit, and the others would starve
@@ -171,6 +174,13 @@ class Switches(PortProgrammer, Protocol):
 
         Switches with a memory for it refuse the writes of lower epochs from then on (`Fenced`).
         Raises `Taken` if another owner has one of them.
+        """
+        ...
+
+    def police(self, rules: EdgeRules) -> EdgeReport:
+        """Admits marks by these rules at the edge of the fabric; reports what broke them since.
+
+        A driver rewrites other marks if its switches can, or only detects them.
         """
         ...
 

@@ -68,15 +68,20 @@ Scheduler = VlArbitration | Htb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyLane:
-    """A queue that goes before the others, within a byte budget and a share of the link."""
+    """A queue that goes before the others, within a byte budget and a share of the link.
+
+    `flow_share`: of a host's link, what it may send on the lane to one other host.
+    """
 
     share: float
     budget_bytes: int
+    flow_share: float = 0.01
     packet_bytes: int = 256  # the largest that is sent on it
     bulk_bytes: int = 4096  # of packets that the others send when the port is full
 
     def __post_init__(self) -> None:
         _check_share("share of the latency lane", self.share)
+        _check_share("latency lane: share of a flow", self.flow_share)
         for name in ("budget_bytes", "packet_bytes", "bulk_bytes"):
             _check_at_least(f"latency lane: {name}", getattr(self, name), 1)
         if self.budget_bytes < self.packet_bytes:

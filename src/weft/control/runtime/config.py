@@ -31,6 +31,7 @@ from weft.toml_table import Table, load_toml
 
 DEFAULT_PORT = 9339
 UNMANAGED_FLOOR = 0.1  # of each link, unless the file says otherwise
+FLOW_PART = 0.1  # of the latency lane, for one pair of hosts
 _DAY_S = 86_400.0
 
 
@@ -100,6 +101,7 @@ class Config:
     roles: Roles = field(default_factory=Roles)
     tls: Tls | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    guard_marks: bool = True
 
     def open_switches(self) -> Switches:
         """The driver, opened."""
@@ -121,6 +123,7 @@ def read_config(path: str | Path) -> Config:
     pace = _pace(switches)
     quotas = top.table("quotas", {})
     take_over = switches.flag("take_over", False)
+    guard_marks = switches.flag("guard_marks", True)
     config = Config(
         where=str(path),
         driver=driver,
@@ -137,6 +140,7 @@ def read_config(path: str | Path) -> Config:
         roles=_roles(top.table("access", {})),
         tls=tls,
         aliases=_aliases(top.table("hosts", {})),
+        guard_marks=guard_marks,
     )
     for table in (quotas, top):
         table.done()
@@ -239,9 +243,11 @@ def _settings(policy: Table, leases: Table, quotas: Table, take_over: bool) -> S
 def _lane(table: Table | None) -> LatencyLane | None:
     if table is None:
         return None
+    share = table.number("share", 0.0, 1.0)
     lane = LatencyLane(
-        share=table.number("share", 0.0, 1.0),
+        share=share,
         budget_bytes=table.size_bytes("budget", 1, 2**30),
+        flow_share=table.number("flow_share", 0.0, 1.0, round(FLOW_PART * share, 9)),
         packet_bytes=table.size_bytes("packet", 1, 2**16, 256),
         bulk_bytes=table.size_bytes("bulk_packet", 1, 2**16, 4096),
     )

@@ -29,6 +29,7 @@ import scipy.optimize  # noqa: F401
 from weft.control.runtime.audit import Log, LogLine
 from weft.control.runtime.config import Config, describe_starvation, describe_unverified
 from weft.control.runtime.drivers import SwitchDrivers
+from weft.control.runtime.edge_watch import EdgeWatch
 from weft.control.runtime.engine import Busy, Engine, Ticket
 from weft.control.runtime.explorer import Explorer
 from weft.control.runtime.reconcile import Reconciler
@@ -169,6 +170,7 @@ class _Controller:
         self.reconciler = Reconciler(
             self.drivers, clock=clock, log=self.log, pace=pace, report_fenced=self._stop_fenced
         )
+        self.edge = EdgeWatch(lambda: self.engine.state, clock=clock, log=self.log)
         self.explorer = Explorer(
             self.reconciler,
             self.drivers,
@@ -178,6 +180,7 @@ class _Controller:
             pace=pace,
             aliases=self.config.aliases,
             report_fenced=self._stop_fenced,
+            edge=self.edge if self.config.guard_marks else None,
         )
         self.engine = Engine(
             outcome.state,
@@ -200,6 +203,7 @@ class _Controller:
 
     def _set_targets(self, state: State, ports: frozenset[PortName]) -> None:
         self.reconciler.set_targets({name: state.target[name] for name in ports}, state.revision)
+        self.explorer.wake()
 
     def _offer_fabric(self, event: FabricChanged) -> bool:
         """In the explorer's thread: whether the engine has taken the fabric."""
@@ -305,4 +309,4 @@ class _Controller:
             self.log(LogLine(problem, "warning"))
 
     def _list_problems(self) -> list[str]:
-        return [self.table_problem, *self.watch.problems.values()]
+        return [self.table_problem, *self.watch.problems.values(), *self.edge.list_problems()]

@@ -1,9 +1,10 @@
-"""The thread that discovers the fabric and retries failing nodes.
+"""The thread that discovers the fabric, retries failing nodes and polices the fabric's edge.
 
 The fabric is discovered at intervals, and sooner when ports fail or a client names an unknown host.
 A discovery that lacks something may have seen only a part: it counts when the next one confirms it.
 Unreachable switches are retried; if no port answers either, the drivers are opened again.
 Discoveries and nodes that do not answer can take seconds, so this thread has a driver of its own.
+`weft.control.runtime.edge_watch` polices the edge by the same driver.
 Entry points: `Explorer.run` (a thread's body), `Explorer.turn`, `Explorer.request_discovery`.
 Units: seconds.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 from weft.control.runtime.audit import LogLine
 from weft.control.runtime.drivers import SwitchDrivers
+from weft.control.runtime.edge_watch import EdgeWatch
 from weft.control.runtime.port_tracker import LONGEST_RETRY_S, retry_delay_s
 from weft.control.runtime.reconcile import Pace, Reconciler
 from weft.control.state.events import FabricChanged
@@ -43,11 +45,13 @@ class Explorer:
         pace: Pace | None = None,
         aliases: Mapping[str, str] | None = None,
         report_fenced: Callable[[str], None] = lambda _: None,
+        edge: EdgeWatch | None = None,
     ) -> None:
         self._report_fenced = report_fenced
         self._reconciler, self._drivers, self._clock = reconciler, drivers, clock
         self._offer, self._log = offer, log
         self._pace, self._aliases = pace or Pace(), dict(aliases or {})
+        self._edge = edge
         self._fabric: FabricChanged | None = None
         self._unconfirmed: FabricChanged | None = None
         self._lock = threading.Lock()  # guards what `request_discovery` changes
@@ -72,6 +76,10 @@ class Explorer:
         self._ending = True
         self._woken.set()
 
+    def wake(self) -> None:
+        """From any thread: there are new connections, which the edge is to admit."""
+        self._woken.set()
+
     def request_discovery(self) -> None:
         """From any thread: something is missing that a discovery may find."""
         with self._lock:
@@ -90,7 +98,11 @@ class Explorer:
             self.request_discovery()
         if self._clock() >= self._due_s:
             self._discover()
-        return self._drivers.is_lent and self._reconciler.retry_failing(self._drivers.scout())
+        if not self._drivers.is_lent:
+            return False
+        if self._edge is not None:
+            self._edge.turn(self._drivers.scout())
+        return self._reconciler.retry_failing(self._drivers.scout())
 
     # ---- Discovery ----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from weft.errors import InputError
 from weft.fabric import Fabric
+from weft.switches.edge import EdgeReport, EdgeRules
 from weft.switches.infiniband import mad
 from weft.switches.infiniband.mad import PortInfo, Smp
 from weft.switches.infiniband.mad_transport import Refusal, SmpClient
@@ -98,6 +99,10 @@ class InfinibandSwitches:
 
     def claim(self, claim: Claim) -> None:
         """Nothing: InfiniBand switches keep no epoch. Only time separates two controllers."""
+
+    def police(self, _: EdgeRules) -> EdgeReport:
+        """Nothing yet: a switch cannot rewrite service levels."""
+        return EdgeReport()
 
     def open_second(self) -> InfinibandSwitches:
         """Both drivers share the adapter: if a process opens it twice, ibsim answers only the

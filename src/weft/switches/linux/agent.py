@@ -36,6 +36,8 @@ from weft.switches.linux.agent_connection import (
     Describe,
     Description,
     Granted,
+    GuardMarks,
+    MarkCounts,
     PortResults,
     ReadAbilities,
     ReadTables,
@@ -48,12 +50,14 @@ from weft.switches.linux.agent_connection import (
     encode_result,
 )
 from weft.switches.linux.htb_ports import Ports, release_ports, restore_ports
+from weft.switches.linux.mark_guard import MarkGuard
 from weft.switches.tables import Ability, Claim, Failed, Foreign, Tables
 from weft.units import parse_rate
 from weft.wire import Connection, Failure, ProtocolError, accept
 
 _MAX_PATH = 107  # of a Unix socket
 _IDLE_S = 3600.0
+_CHANGES = (WriteTables, ReleasePorts, GuardMarks)  # for the owner alone
 
 
 # ---- Requests ---------------------------------------------------------------------------------
@@ -68,6 +72,7 @@ class RequestHandler:
     def __init__(self, node: str, ports: Ports) -> None:
         self.node = node
         self._ports = ports
+        self._guard = MarkGuard(node, ports.interfaces, ports.folder)
         self._lock = threading.Lock()
         self._grant = read_grant(_build_claim_path(ports.folder))
         self._claims: dict[object, Claim] = {}  # granted, of open connections
@@ -77,7 +82,7 @@ class RequestHandler:
             with self._lock:
                 if isinstance(request, ClaimNode):
                     return self._claim(Claim(owner=request.owner, epoch=request.epoch), connection)
-                if isinstance(request, WriteTables | ReleasePorts) and self._is_fenced(connection):
+                if isinstance(request, _CHANGES) and self._is_fenced(connection):
                     return TakenBy(self._grant.owner, self._grant.epoch)
                 return self._carry_out(request)
         except InputError as error:
@@ -125,6 +130,10 @@ class RequestHandler:
             return _encode_results(ports.read(request.ports))
         if isinstance(request, WriteTables):
             return _encode_results(ports.write(dict(request.tables)))
+        if isinstance(request, GuardMarks):
+            if request.rules is not None:
+                self._guard.set_rules(request.rules)
+            return MarkCounts(self._guard.read_counts())
         return restore_ports(ports.folder)
 
 

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.errors import InputError
+from weft.switches.linux.mark_guard import MarkCount, MarkRules
 from weft.switches.tables import Ability, Claim, Failed, Foreign, Tables, build_taken_error
 from weft.wire import (
     ClientHandshake,
@@ -82,6 +83,12 @@ class TakenBy(Message):
     epoch: int
 
 
+class GuardMarks(Message):
+    """Asks to admit these marks alone (None: those of before), and for what was rewritten since."""
+
+    rules: MarkRules | None
+
+
 class Description(Message):
     """Interface by port number; port number by MAC address."""
 
@@ -123,8 +130,14 @@ class Released(Message):
     left_alone: list[str]
 
 
-Request = Describe | ReadAbilities | ReadTables | WriteTables | ReleasePorts
-Answer = Description | PortResults | Released
+class MarkCounts(Message):
+    """Rewritten bytes since the last request."""
+
+    counts: list[MarkCount]
+
+
+Request = Describe | ReadAbilities | ReadTables | WriteTables | ReleasePorts | GuardMarks
+Answer = Description | PortResults | Released | MarkCounts
 Reply = Answer | Granted | TakenBy | Failure
 REQUESTS: Decoder[ClaimNode | Request] = Decoder(ClaimNode | Request)
 ANSWERS: Decoder[Reply] = Decoder(Reply)

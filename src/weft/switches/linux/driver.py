@@ -18,12 +18,15 @@ from weft.errors import InputError
 from weft.fabric import Fabric, check_fabric
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
+from weft.switches.edge import EdgePort, EdgeReport, EdgeRules, Violation
 from weft.switches.linux.agent_connection import (
     ANSWER_S,
     Agent,
     Answer,
     Describe,
     Description,
+    GuardMarks,
+    MarkCounts,
     PortResults,
     ReadAbilities,
     ReadTables,
@@ -35,6 +38,7 @@ from weft.switches.linux.agent_connection import (
     build_socket_path,
     start_agent,
 )
+from weft.switches.linux.mark_guard import GuardedPort, MarkRules
 from weft.switches.linux.testbed_discovery import (
     Discovery,
     Forwarding,
@@ -75,6 +79,7 @@ class LinuxSwitches:
         self._timeouts = timeouts
         self.addresses: Mapping[str, str] = {}
         self.notes: tuple[str, ...] = ()
+        self._guarded: dict[str, MarkRules] = {}  # by node: what its agent was told
 
     def discover(self) -> Fabric:
         """From the agents that answer; `notes` names the others. Fails if none answers."""
@@ -111,6 +116,24 @@ class LinuxSwitches:
         }
         results = self._ask_ports(wanted, requests)
         return {port: _check_kind(result, (Tables, Failed)) for port, result in results.items()}
+
+    def police(self, rules: EdgeRules) -> EdgeReport:
+        """Other marks are rewritten to level 0 where they enter."""
+        wanted, problems = _build_mark_rules(rules, self._agents.keys())
+        requests = {
+            node: GuardMarks(None if self._guarded.get(node) == told else told)
+            for node, told in wanted.items()
+        }
+        violations: list[Violation] = []
+        seconds = self._timeouts.ports_s + self._timeouts.port_s * len(rules.ports)
+        for node, answer in self._ask_agents(requests, seconds).items():
+            if isinstance(answer, MarkCounts):
+                self._guarded[node] = wanted[node]
+                violations += _list_violations(node, answer, rules)
+            else:
+                self._guarded.pop(node, None)
+                problems.append(str(answer))
+        return EdgeReport(violations=tuple(violations), problems=tuple(problems))
 
     @property
     def unanswered(self) -> tuple[PortName, ...]:
@@ -193,6 +216,52 @@ def _raise_taken(answers: Iterable[Answer | InputError]) -> None:
     for answer in answers:
         if isinstance(answer, Taken):
             raise answer
+
+
+def _build_mark_rules(
+    rules: EdgeRules, nodes: Collection[str]
+) -> tuple[dict[str, MarkRules], list[str]]:
+    """The rules of each node's agent, and why some ports are not guarded."""
+    by_node: dict[str, MarkRules] = {}
+    problems: list[str] = []
+    for port, edge in rules.ports.items():
+        if port.node not in nodes:
+            problems.append(f"{port}: {port.node} has no agent")
+            continue
+        missing = {host for host, _ in edge.admitted if not rules.addresses.get(host)}
+        if missing:
+            remedy = "add it to [hosts]"
+            problems.append(f"{port}: the address of {min(missing)} is not known; {remedy}")
+            continue
+        told = by_node.setdefault(port.node, MarkRules(rules.levels, rules.lane, []))
+        told.ports.append(_build_guarded_port(port.port, edge, rules.addresses))
+    return by_node, problems
+
+
+def _build_guarded_port(
+    number: int, edge: EdgePort, addresses: Mapping[str, Collection[str]]
+) -> GuardedPort:
+    admitted = [
+        (address, level) for host, level in sorted(edge.admitted) for address in addresses[host]
+    ]
+    return GuardedPort(number, admitted, edge.lane_bps)
+
+
+def _list_violations(node: str, counts: MarkCounts, rules: EdgeRules) -> list[Violation]:
+    host_of = {address: host for host, known in rules.addresses.items() for address in known}
+    return [
+        Violation(
+            port=PortName(node, count.number),
+            host=rules.ports[PortName(node, count.number)].host,
+            destination=host_of.get(count.destination, count.destination),
+            level=count.level,
+            bytes=count.bytes,
+            is_lane=count.is_lane,
+            is_rewritten=True,
+        )
+        for count in counts.counts
+        if PortName(node, count.number) in rules.ports
+    ]
 
 
 def _group_by_node(ports: Iterable[PortName]) -> dict[str, list[int]]:

@@ -43,6 +43,7 @@ from weft.switches.linux.htb_tables import (
     decode_tree,
     find_refusal,
 )
+from weft.switches.linux.mark_guard import remove_guard
 from weft.switches.tables import Ability, Failed, Foreign, Tables
 
 INTERFACES = Path("/sys/class/net")
@@ -350,9 +351,16 @@ def release_ports(node: str, folder: Path) -> Released:
 
 
 def restore_ports(folder: Path) -> Released:
-    """Restores every port that was taken over, except those that are gone or someone else's."""
+    """Restores every port that was taken over, except those that are gone or someone else's.
+
+    Also removes the rules for marks.
+    """
     released = Released([], [])
     failures: list[Exception] = []
+    try:
+        remove_guard(folder)
+    except (InputError, OSError) as error:
+        failures.append(error)
     for path in sorted(folder.glob("*.json")):
         try:
             remark = _restore_port(path)

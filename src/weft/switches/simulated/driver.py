@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from weft.errors import InputError
 from weft.fabric import Fabric
+from weft.switches.edge import EdgeReport, EdgeRules
 from weft.switches.simulated.register_tables import find_refusal, plan_steps
 from weft.switches.simulated.registers import Registers, WriteFailures
 from weft.switches.simulated.routed_fabric import add_routes, list_ports
@@ -94,6 +95,10 @@ class SimulatedSwitches:
         """With registers in a file, which other controllers may share."""
         if self._claims is not None:
             self._claims.claim(claim)
+
+    def police(self, _: EdgeRules) -> EdgeReport:
+        """No packets pass these switches."""
+        return EdgeReport()
 
     def open_second(self) -> SimulatedSwitches:
         second = copy(self)

@@ -1,0 +1,189 @@
+"""Marks at the edge: rules that follow from connections, and what is logged of who breaks them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+from control_parts import FABRIC, HTB, after, connect, fabric_event, ready, running
+
+from weft.control.policy.port_policy import LatencyLane
+from weft.control.runtime.edge_watch import LASTS_S, LOOK_S, EdgeWatch, build_rules
+from weft.control.state.policy_settings import Settings
+from weft.control.state.state import State
+from weft.errors import InputError
+from weft.switches import EdgePort, EdgeReport, EdgeRules, PortName, Switches, Violation
+from weft.switches.linux.driver import _build_mark_rules
+from weft.switches.linux.mark_guard import GuardedPort, build_admission, build_ruleset
+
+LANE = LatencyLane(share=0.1, budget_bytes=8192, flow_share=0.02)
+
+
+def with_addresses(state: State) -> State:
+    event = replace(fabric_event(ability=HTB), aliases={"10.0.0.9": "h2", "h2.lab": "h2"})
+    return after(state, event)
+
+
+def test_a_host_may_use_the_levels_of_its_connections_towards_their_destinations() -> None:
+    state, _ = running("calm", "keen", ability=HTB)
+    rules = build_rules(with_addresses(state))
+    assert rules is not None
+    levels = {state.level_of("calm"), state.level_of("keen")}
+    admitted = {edge.host: edge.admitted for edge in rules.ports.values()}
+    assert admitted == {
+        "h0": {("h2", level) for level in levels},
+        **dict.fromkeys(("h1", "h2", "h3"), frozenset()),
+    }
+    assert (rules.levels, rules.lane, rules.addresses) == (7, None, {"h2": ("10.0.0.9",)})
+
+
+def test_ports_between_switches_are_not_at_the_edge() -> None:
+    rules = build_rules(ready(ability=HTB))
+    assert rules is not None
+    assert len(rules.ports) == len(FABRIC.hosts)
+    assert {port.node for port in rules.ports} == {"leaf0", "leaf1"}
+
+
+def test_a_lane_has_a_budget_for_each_pair_of_hosts() -> None:
+    settings = Settings(levels=6, managed_share=0.8, lane=LANE)
+    rules = build_rules(ready(settings, HTB))
+    assert rules is not None
+    assert rules.lane == 7
+    rate_bps = FABRIC.links[0].rate_bps
+    assert {edge.lane_bps for edge in rules.ports.values()} == {round(0.02 * rate_bps)}
+
+
+def test_no_fabric_no_rules() -> None:
+    assert build_rules(State(settings=Settings())) is None
+
+
+# ---- The watch ----------------------------------------------------------------------------------
+
+
+class Edge:
+    """A driver that reports what it is given."""
+
+    def __init__(self) -> None:
+        self.rules: list[EdgeRules] = []
+        self.report: EdgeReport | InputError = EdgeReport()
+
+    def police(self, rules: EdgeRules) -> EdgeReport:
+        self.rules.append(rules)
+        if isinstance(self.report, InputError):
+            raise self.report
+        return self.report
+
+
+class Watched:
+    def __init__(self, state: State) -> None:
+        self.state, self.now_s, self.lines = state, 0.0, list[str]()
+        self.edge = Edge()
+        self.watch = EdgeWatch(lambda: self.state, clock=lambda: self.now_s, log=self.lines.append)
+
+    def turn(self, after_s: float = 0.0) -> None:
+        self.now_s += after_s
+        self.watch.turn(cast(Switches, self.edge))
+
+
+def violation(**more: Any) -> Violation:
+    port = PortName("leaf0", 1)
+    fields = {"host": "h0", "destination": "h2", "level": 3, "bytes": 2048, "is_rewritten": True}
+    return Violation(port=port, **{**fields, **more})
+
+
+def test_new_connections_are_admitted_at_once_and_old_rules_looked_at_in_turn() -> None:
+    state, (id_,) = running("calm", ability=HTB)
+    watched = Watched(state)
+    watched.turn(LOOK_S)
+    watched.turn()
+    assert len(watched.edge.rules) == 1, "nothing is new"
+    watched.state = after(state, connect(id_, "h1", "h2", 7))
+    watched.turn()
+    assert len(watched.edge.rules) == 2
+    watched.turn(LOOK_S)
+    assert watched.edge.rules[1] is watched.edge.rules[2]
+
+
+def test_a_violation_is_logged_once_and_stands_while_it_lasts() -> None:
+    watched = Watched(ready(ability=HTB))
+    watched.edge.report = EdgeReport(violations=(violation(),))
+    watched.turn(LOOK_S)
+    watched.turn(LOOK_S)
+    words = "marks: h0 sends level 3 to h2 without a registration: "
+    assert watched.lines == [f"{words}2 KiB, rewritten to level 0"]
+    assert watched.watch.list_problems() == [f"{words}4 KiB, rewritten to level 0"]
+    watched.edge.report = EdgeReport()
+    watched.turn(LASTS_S + 1)
+    assert watched.watch.list_problems() == []
+
+
+def test_what_cannot_be_prevented_is_called_so() -> None:
+    watched = Watched(ready(ability=HTB))
+    missed = violation(destination="", is_lane=True, is_rewritten=False)
+    watched.edge.report = EdgeReport(violations=(missed,))
+    watched.turn(LOOK_S)
+    words = "marks: h0 sends level 3 beyond its budget of the latency lane: 2 KiB"
+    assert watched.lines == [f"{words}, which cannot be prevented here"]
+
+
+def test_many_violations_are_few_lines() -> None:
+    watched = Watched(ready(ability=HTB))
+    many = tuple(violation(destination=f"d{n}") for n in range(1000))
+    watched.edge.report = EdgeReport(violations=many)
+    watched.turn(LOOK_S)
+    assert len(watched.lines) == 21
+    assert watched.lines[-1] == "marks: 980 more pairs of hosts break the rules"
+    assert len(watched.watch.list_problems()) == 20
+
+
+def test_an_edge_that_cannot_be_guarded_is_logged_once() -> None:
+    watched = Watched(ready(ability=HTB))
+    watched.edge.report = InputError("leaf0", "no nft", "install it")
+    watched.turn(LOOK_S)
+    watched.turn(LOOK_S)
+    assert watched.lines == ["marks are not guarded: leaf0: no nft; install it"]
+
+
+# ---- nftables -----------------------------------------------------------------------------------
+
+
+def test_rules_admit_by_port_destination_and_level_and_rewrite_the_rest() -> None:
+    text = build_ruleset("weft_leaf0", 7, None, {"swp1": GuardedPort(1, [], 0)})
+    assert "ip dscp 1-7 iifname . ip daddr . ip dscp @admitted4 accept" in text
+    assert text.index("@admitted4 accept") < text.index("ip dscp set 0")
+    assert "ip6 dscp set 0" in text
+    assert "@lane4 {" not in text
+
+
+def test_admitted_marks_are_replaced_as_a_whole() -> None:
+    marks = [("10.0.0.1", 3), ("fd00::1", 2)]
+    text = build_admission("weft_leaf0", {"swp1": GuardedPort(1, marks, 0)})
+    assert text.splitlines() == [
+        "flush set netdev weft_leaf0 admitted4",
+        'add element netdev weft_leaf0 admitted4 { "swp1" . 10.0.0.1 . 3 }',
+        "flush set netdev weft_leaf0 admitted6",
+        'add element netdev weft_leaf0 admitted6 { "swp1" . fd00::1 . 2 }',
+    ]
+
+
+def test_a_pair_on_the_lane_may_send_its_rate_and_a_second_of_it_at_once() -> None:
+    text = build_ruleset("weft_leaf0", 7, 8, {"swp1": GuardedPort(1, [], 80_000)})
+    assert "limit rate over 10000 bytes/second burst 10000 bytes" in text
+    assert text.index("add @demoted4") < text.index("ip dscp 8 accept")
+
+
+def test_a_port_with_a_destination_of_unknown_address_is_left_alone() -> None:
+    """Its marks may be registered ones: rewriting them would harm a managed application."""
+    ports = {
+        PortName("leaf0", 1): EdgePort(host="h0", admitted=frozenset({("h2", 1)})),
+        PortName("leaf0", 2): EdgePort(host="h1", admitted=frozenset({("h3", 1)})),
+        PortName("leaf1", 1): EdgePort(host="h2"),
+    }
+    rules = EdgeRules(levels=7, lane=None, ports=ports, addresses={"h3": ("10.0.0.3",)})
+    by_node, problems = _build_mark_rules(rules, {"leaf0"})
+    assert [port.number for port in by_node["leaf0"].ports] == [2]
+    assert by_node["leaf0"].ports[0].admitted == [("10.0.0.3", 1)]
+    assert problems == [
+        "leaf0 port 1: the address of h2 is not known; add it to [hosts]",
+        "leaf1 port 1: leaf1 has no agent",
+    ]

@@ -419,7 +419,7 @@ def test_no_damage_at_a_single_spot_is_served(path: Path) -> None:
         except InputError as error:
             refusals.append(str(error))
     assert len(refusals) > len(spots) / 4
-    pattern = re.compile(r"\S+: damaged: .*; restore a copy, or move it away .*")
+    pattern = re.compile(r"\S+: damaged: .*; restore a backup .*, or move it away: .*")
     assert [text for text in refusals if pattern.fullmatch(text) is None] == []
 
 
@@ -481,7 +481,7 @@ def test_rows_that_cannot_be_read_are_refused_with_the_file(path: Path) -> None:
     store = Store.open(path)
     start_store(store)
     store._db.execute("UPDATE kinds SET told = 'nonsense'")
-    with pytest.raises(InputError, match=r"control.db: damaged: .*; restore a copy"):
+    with pytest.raises(InputError, match=r"control.db: damaged: .*; restore a backup"):
         store.load()
     store.close()
 

@@ -1,6 +1,6 @@
 """The actions of `weft control`: one function each, named as the action.
 
-Apart from `serve`, `release` and `certs`, each sends one request to a running controller.
+Apart from `serve`, `release`, `certs` and `restore`, each sends a request to a running controller.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from google.protobuf import json_format
 from weft.control.client.grpc_link import read_tls_options
 from weft.control.service import reply_text
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.operator_client import Controller, call, new_key
+from weft.control.service.operator_client import Controller, call, new_key, stream_backup
+from weft.control.store.sqlite_store import StoredState
 from weft.errors import InputError
+from weft.units import format_count
 
 _SIMULATION_S = 3600.0  # the controller's own limit is shorter
 
@@ -61,6 +63,35 @@ def certs(args: argparse.Namespace) -> int:
     made = make_certificates(Path(args.folder), hosts, args.client, int(args.days))
     print("\n".join(map(str, made)) or "nothing is missing")
     return 0
+
+
+def restore(args: argparse.Namespace) -> int:
+    from weft.control.runtime.config import read_config
+    from weft.control.store.backup import restore_backup
+
+    path = read_config(args.file).store
+    stored, aside = restore_backup(Path(args.backup), path)
+    if args.json:
+        print(json.dumps({"store": str(path), "old": aside and str(aside)} | _count(stored)))
+    else:
+        print(f"{path}: {_summarize(stored)}" + (f"; the old one is {aside}" if aside else ""))
+    return 0
+
+
+def _count(stored: StoredState) -> dict[str, int]:
+    return {
+        "applications": len(stored.applications),
+        "connections": len(stored.connections),
+        "models": len(stored.models),
+        "ports": len(stored.target),
+        "revision": stored.revision,
+    }
+
+
+def _summarize(stored: StoredState) -> str:
+    *counts, revision = _count(stored).items()
+    named = ", ".join(format_count(count, name.removesuffix("s")) for name, count in counts)
+    return f"{named}, {revision[0]} {revision[1]}"
 
 
 def _format_text_line(event: str, text: str) -> str:
@@ -118,6 +149,19 @@ def apps(args: argparse.Namespace) -> int:
 def ports(args: argparse.Namespace) -> int:
     reply = _call(args, "Status", pb.StatusRequest(ports=True))
     _emit(args, reply, lambda: reply_text.format_ports(reply.listed_ports))
+    return 0
+
+
+def backup(args: argparse.Namespace) -> int:
+    from weft.control.store.backup import receive_backup
+
+    path = Path(args.output)
+    stored = receive_backup(stream_backup(_controller(args)), path, replace=args.replace)
+    size = path.stat().st_size
+    if args.json:
+        print(json.dumps({"file": str(path), "bytes": size} | _count(stored)))
+    else:
+        print(f"{path}: {format_count(size, 'byte')}, {_summarize(stored)}")
     return 0
 
 

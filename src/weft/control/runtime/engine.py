@@ -13,10 +13,14 @@ Units: seconds.
 from __future__ import annotations
 
 import queue
+import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from weft.control.runtime.audit import LogLine, describe_changes
 from weft.control.state.events import (
@@ -145,6 +149,19 @@ class Engine:
     def revisions(self, most: int) -> list[Revision]:
         """The latest ones, the latest first."""
         return list(self._revisions.copy())[::-1][:most]
+
+    @contextmanager
+    def copy_store(self) -> Iterator[Path]:
+        """A copy of the store, from any thread; removed afterwards."""
+        path = self._store.path
+        size, free = path.stat().st_size, shutil.disk_usage(path.parent).free
+        if free < 2 * size:  # commits need room meanwhile
+            problem = f"a copy takes {size} bytes, and its disk has {free} free"
+            raise InputError(str(path), problem, "make room")
+        with TemporaryDirectory(prefix=".backup-", dir=path.parent) as folder:
+            copy = Path(folder, path.name)
+            self._store.copy_to(copy)
+            yield copy
 
     def submit(self, ticket: Ticket) -> None:
         """From any thread."""

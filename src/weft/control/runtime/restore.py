@@ -87,14 +87,16 @@ def _restore_applications(stored: StoredState, now_s: float) -> Map[str, Applica
     for connection in stored.connections:
         if connection.application not in ids:
             problem = f"belongs to {connection.application}, which is missing"
-            raise InputError(f"connection {connection.id}", problem, "restore a copy of the store")
+            raise InputError(
+                f"connection {connection.id}", problem, "restore a backup (weft control restore)"
+            )
         ids[connection.application][connection.id] = None
     applications = {r.id: _restore_application(r, ids[r.id], now_s) for r in stored.applications}
     for application in applications.values():
         if application.name not in stored.models:
             problem = f"its model {application.name} is missing"
             where = f"application {application.id}"
-            raise InputError(where, problem, "restore a copy of the store")
+            raise InputError(where, problem, "restore a backup (weft control restore)")
     return Map(applications)
 
 

@@ -27,7 +27,7 @@ from weft.control.service.refusals import Refused
 READER, APPLICATION, OPERATOR = range(1, 4)
 _NAMES = {READER: "a reader", APPLICATION: "an application", OPERATOR: "an operator"}
 _NEEDED = {"Status": READER, "Explain": READER, "Plan": READER, "Apply": OPERATOR}
-_NEEDED["Rollback"] = OPERATOR  # all others are an application's
+_NEEDED |= {"Rollback": OPERATOR, "Backup": OPERATOR}  # all others are an application's
 _CERTIFICATE = "tls:"
 _GROUPS_S = 10.0  # how long the groups of a user are remembered
 _LOGGED, _LOG_S = 20, 10.0  # refusals of one identity that are logged in this time

@@ -3,7 +3,7 @@
 Changes go through the engine's thread (`Bridge`), a few events of one caller at a time. Queries are
 computed beside it from a snapshot, in one thread (`Queries`): one of each caller at a time, so that
 all queries together take only part of Python's time. Simulations run as processes, one at a time,
-and end with their call. Entry points: `Calls.answer`, `Calls.acks`. Units: seconds.
+and end with their call. Entry points: `Calls.answer`, `Calls.acks`, `Calls.backup`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -129,6 +130,7 @@ class Queries:
 
 _POLL_S, _LONGEST_POLL_S = 0.002, 0.1
 _FEW_PORTS = 64
+_PART_BYTES = 256 * 1024  # of a backup
 _REPLY_S = 1.0  # before the deadline: time to send the reply
 
 
@@ -156,6 +158,7 @@ class Calls:
         self._engine, self._reconciler, self._bridge = engine, reconciler, bridge
         self._rates, self._problems, self._access = rates, problems, access
         self._began_s = time.monotonic()
+        self._is_copying = False
         self.queries = Queries()
 
     async def answer(self, call: Call, name: str, request: Any) -> Any:
@@ -248,6 +251,24 @@ class Calls:
             problems=tuple(problem for problem in problems if problem),
             revisions=tuple(self._engine.revisions(request.revisions)),
         )
+
+    async def backup(self, caller: Caller, identity: Identity) -> AsyncGenerator[bytes, None]:
+        """The store as it is now, in parts; one caller at a time."""
+        self._access.check(identity, "Backup")
+        await self._rates.admit(caller, extra_cost("Backup", None))
+        if self._is_copying:
+            raise Refused("RESOURCE_EXHAUSTED", "a backup is already running; retry later")
+        self._is_copying = True
+        try:
+            with ExitStack() as stack:
+                path = await asyncio.to_thread(stack.enter_context, self._engine.copy_store())
+                file = stack.enter_context(path.open("rb"))
+                while part := await asyncio.to_thread(file.read, _PART_BYTES):
+                    yield part
+        except InputError as error:
+            raise Refused("FAILED_PRECONDITION", str(error)) from error
+        finally:
+            self._is_copying = False
 
     async def _explain(self, call: Call, request: pb.ExplainRequest) -> pb.ExplainReply:
         state = self._engine.state

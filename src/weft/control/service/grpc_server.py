@@ -18,6 +18,7 @@ import socket
 import stat
 import time
 from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -79,6 +80,8 @@ class GrpcServer:
     def _handler(self, name: str) -> grpc.RpcMethodHandler:
         # Requests come as bytes: what cannot be read is the caller's mistake, not an error here.
         codec = {"response_serializer": reply_class(name).SerializeToString}
+        if name == "Backup":
+            return grpc.unary_stream_rpc_method_handler(self._backup, **codec)
         if name not in UNARY:
             return grpc.stream_stream_rpc_method_handler(self._events, **codec)
         return grpc.unary_unary_rpc_method_handler(partial(self._unary, name), **codec)
@@ -134,6 +137,16 @@ class GrpcServer:
             return tunnel.identity
         user = find_loopback_user(str(context.peer()), self.listeners)
         return Identity("") if user is None else find_user_identity(user)
+
+    async def _backup(self, _: bytes, context: Any) -> AsyncIterator[pb.BackupPart]:
+        identity, caller = self._find_identity(context), self._find_caller(context)
+        try:
+            await self._rates.admit(caller, CALL)
+            async with aclosing(self._calls.backup(caller, identity)) as parts:
+                async for part in parts:
+                    yield pb.BackupPart(data=part)
+        except Refused as error:
+            await _abort(context, error)
 
     async def _events(self, batches: Any, context: Any) -> AsyncIterator[pb.AckBatch]:
         """One batch after another: what is not read yet waits on the caller's side."""

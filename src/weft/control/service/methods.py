@@ -14,7 +14,7 @@ from weft.control.service import weft_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Controller"]
 METHODS = {method.name: method for method in SERVICE.methods}
-UNARY = [name for name, method in METHODS.items() if not method.client_streaming]
+UNARY = [name for name, method in METHODS.items() if not method.server_streaming]
 REFUSED_MARK = (("weft", "refused"),)  # sent with what a controller refuses
 QUERIES = ("Status", "Explain", "Plan")  # answered beside the engine, and may be long
 CALL = 4.0  # gRPC takes that much longer for one than for an event
@@ -39,7 +39,7 @@ def extra_cost(name: str, request: Any) -> float:
     match name:
         case "Status":
             return _WHOLE if request.applications or request.ports else _SUMMARY
-        case "Explain" | "Rollback":
+        case "Explain" | "Rollback" | "Backup":
             return _WHOLE
         case "Plan" | "Apply":
             return _CHANGE + _parts(request.proposal)

@@ -1,11 +1,12 @@
 """One call to a controller, from a command.
 
-Entry points: `call`, `new_key`. Units: seconds.
+Entry points: `call`, `stream_backup`, `new_key`. Units: seconds.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,21 @@ def call(controller: Controller, name: str, request: Any, timeout_s: float = 30.
         )
         try:
             return method(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise _explain_failure(controller, error) from error
+
+
+def stream_backup(controller: Controller, timeout_s: float = 3600.0) -> Iterator[bytes]:
+    """The controller's store, in parts; failures as those of `call`."""
+    with controller.channel() as channel:
+        method = channel.unary_stream(
+            method_path("Backup"),
+            request_serializer=pb.BackupRequest.SerializeToString,
+            response_deserializer=pb.BackupPart.FromString,
+        )
+        try:
+            for part in method(pb.BackupRequest(), timeout=timeout_s):
+                yield part.data
         except grpc.RpcError as error:
             raise _explain_failure(controller, error) from error
 

@@ -453,3 +453,13 @@ class RollbackReply(_message.Message):
     ports: int
     problems: _containers.RepeatedCompositeFieldContainer[PortProblem]
     def __init__(self, revision: _Optional[int] = ..., ports: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[PortProblem, _Mapping]]] = ...) -> None: ...
+
+class BackupRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BackupPart(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...

@@ -6,7 +6,7 @@ replaced, so that any revision whose successors' undo rows are kept can be resto
 a time has the file. A damaged, foreign or newer file is refused: rows have checksums, and the text
 of the tables is compared with what was created. A write that fails (disk full) raises `CannotWrite`
 and changes nothing, and the next may succeed.
-Entry points: `Store.open`, `Store.load`, `Store.commit`, `Store.tables_at`.
+Entry points: `Store.open`, `Store.load`, `Store.commit`, `Store.tables_at`, `Store.copy_to`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from weft.control.store.store_rows import (
 )
 from weft.errors import InputError
 from weft.records.record_line import report_malformed
-from weft.records.store import check_directory, explain_file_errors
+from weft.records.store import check_directory, explain_file_errors, sync
 from weft.switches import PortName, Tables
 
 REVISIONS = 10_000
+_COPY_PAGES, _COPY_PAUSE_S = 128, 0.002  # a commit waits for one step of a copy at most
 _APPLICATION_ID = 0x77656674  # "weft"
 _DISK_ERRORS = ("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_FULL", "SQLITE_PERM", "SQLITE_NOMEM")
-_RESTORE = "restore a copy, or move it away and let applications register again"
+_RESTORE = "restore a backup (weft control restore), or move it away: applications register again"
 
 
 class CannotWrite(InputError):
@@ -82,7 +83,7 @@ class Store:
     """An open store; one thread at a time uses it."""
 
     def __init__(self, path: Path, db: sqlite3.Connection, keep: int) -> None:
-        self._path, self._db, self._keep = path, db, keep
+        self.path, self._db, self._keep = path, db, keep
 
     @classmethod
     def open(cls, path: str | Path, *, keep: int = REVISIONS) -> Store:
@@ -93,12 +94,13 @@ class Store:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
-            with _explain_damage(path):
+            with explain_damage(path):
                 _prepare(db, path)
         except InputError:
             db.close()
             raise
-        _sync(path.parent)
+        with explain_file_errors(path.parent):
+            sync(path.parent)
         return cls(path, db, keep)
 
     def close(self) -> None:
@@ -108,7 +110,7 @@ class Store:
 
     def load(self) -> StoredState:
         """All that is stored."""
-        with _explain_damage(self._path):
+        with explain_damage(self.path):
             check_rows(self._db)
             facts = dict(read_rows(self._db, "facts"))
             models = list(read_rows(self._db, "kinds"))
@@ -148,7 +150,7 @@ class Store:
 
     def revisions(self, most: int) -> list[Revision]:
         """The latest ones that can be restored, the latest first."""
-        with _explain_damage(self._path):
+        with explain_damage(self.path):
             rows = read_rows(self._db, "revisions", f"ORDER BY revision DESC LIMIT {most:d}")
             return [
                 Revision(revision=r, at_s=at_s, cause=cause, ports=ports)
@@ -157,7 +159,7 @@ class Store:
 
     def tables_at(self, revision: int) -> dict[PortName, Tables]:
         """The target of a revision, without ports that had none by then."""
-        with _explain_damage(self._path):
+        with explain_damage(self.path):
             oldest, latest = self._db.execute(
                 "SELECT min(revision) - 1, max(revision) FROM revisions"
             ).fetchone()
@@ -187,7 +189,12 @@ class Store:
         except sqlite3.Error as error:
             self._roll_back()
             remedy = "make room on its disk" if _is_full(error) else "check its disk"
-            raise CannotWrite(str(self._path), str(error), remedy) from error
+            raise CannotWrite(str(self.path), str(error), remedy) from error
+
+    def copy_to(self, path: Path) -> None:
+        """A copy of what is committed, in any thread: commits go on between its steps."""
+        with explain_damage(path), contextlib.closing(sqlite3.connect(path)) as copy:
+            self._db.backup(copy, pages=_COPY_PAGES, sleep=_COPY_PAUSE_S)
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # where SQLite has done so itself
@@ -256,18 +263,8 @@ def _upgrade(db: sqlite3.Connection, schema: int) -> None:
     db.executescript(f"BEGIN IMMEDIATE; {UPGRADES[schema]} {version}; COMMIT;")
 
 
-def _sync(directory: Path) -> None:
-    """Puts the file's name on disk; SQLite does the same for its content."""
-    with explain_file_errors(directory):
-        opened = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
-
-
 @contextmanager
-def _explain_damage(path: Path) -> Iterator[None]:
+def explain_damage(path: Path) -> Iterator[None]:
     """Reports an error of SQLite, and a row that cannot be right, as one of the file."""
     try:
         with report_malformed(str(path), "damaged", _RESTORE):

@@ -79,14 +79,6 @@ constexpr int64_t kSpinNs = 50'000'000;  // after a message
 constexpr int64_t kNapNs = 1'000'000;    // between looks, after that
 constexpr int kSleepMs = 1000;
 
-// An echo sends its answers to the name in a message.
-struct Message {
-  std::byte first{};
-  uint8_t name_bytes = 0;
-  std::array<char, kBytes - 2> name{};
-};
-static_assert(sizeof(Message) == kBytes);
-
 void check(const char* what, long rc) {
   if (rc != 0)
     throw Error("ofi",
@@ -96,6 +88,14 @@ void check(const char* what, long rc) {
 }  // namespace
 
 struct PlainFabric::Objects {
+  // An echo sends its answers to the name in a message.
+  struct Message {
+    std::byte first{};
+    uint8_t name_bytes = 0;
+    std::array<char, kBytes - 2> name{};
+  };
+  static_assert(sizeof(Message) == kBytes);
+
   bool spins = false;
   InfoPtr info;
   Message in, out;
@@ -190,7 +190,7 @@ std::string PlainFabric::name() const {
 
 std::vector<int64_t> PlainFabric::exchange(const std::string& peer, const PlainExchange& exchange) {
   const std::string local = name();
-  Message& out = objects_->out;
+  Objects::Message& out = objects_->out;
   if (local.size() > out.name.size()) throw Error("ofi", "addresses are too long for a message");
   objects_->know(peer.c_str());
   out.first = exchange.first;

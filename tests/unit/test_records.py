@@ -305,6 +305,18 @@ def damage(line: str, **changes: object) -> str:
         ('{"weft":"record","schema":1}', "'topology' is missing"),
         (to_line(record()).replace("1000", "NaN", 1), "not a weft record"),
     ],
+    # Named: a line has the time of day, and all workers must list the same tests.
+    ids=(
+        "no JSON",
+        "a list",
+        "a later schema",
+        "an earlier schema",
+        "a record without schema",
+        "a run without schema",
+        "kind",
+        "missing field",
+        "NaN",
+    ),
 )
 def test_a_bad_line_is_refused_with_file_and_line(tmp_path: Path, bad, message):
     path = tmp_path / "run.jsonl"

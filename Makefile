@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings clib include -type f -not -path '*/tests/*')
 
-.PHONY: help demo build clib test check format core-test sanitize test-threads pytest docs wheels test-wheel docs-test test-faults test-optimal test-live test-control test-apps test-rdma mutants bench bench-quick install-system clean
+.PHONY: help demo build clib test check format core-test sanitize test-threads pytest docs wheels test-wheel docs-test test-faults test-optimal test-live test-control test-distributed test-apps test-rdma mutants bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -159,6 +159,11 @@ test-control: $(BUILT) ## the controller killed 500 times under load, 200 client
 		tests/live/test_control_backup.py \
 		$(FLOOD) tests/property/test_control_laws.py tests/property/test_session_laws.py \
 		tests/property/test_infiniband_tables_laws.py </dev/null
+
+WEFT_GROUP_FAULTS := 200
+test-distributed: $(BUILT) ## controllers that share etcd: 200 faults of members and nodes under load; an hour
+	@WEFT_GROUP_FAULTS=$(WEFT_GROUP_FAULTS) WEFT_LIVE=1 PATH="$(CURDIR)/$(VENV):$$PATH" \
+		tools/pytest-twice.sh $(VENV)/python -rsP tests/live/test_distributed.py </dev/null
 
 test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI, Spark; minutes
 	@tools/system-packages.sh apps

@@ -98,6 +98,10 @@ missing_optional() {
   if [[ $purpose =~ ^(test|live|bench|all)$ ]]; then
     missing_of_subnet
   fi
+  if [[ $purpose =~ ^(test|live|all)$ ]]; then
+    command -v etcd >/dev/null || echo etcd-server
+    command -v etcdctl >/dev/null || echo etcd-client
+  fi
   if [[ $purpose =~ ^(live|apps|all)$ ]]; then
     command -v rsync >/dev/null || echo rsync
   fi
@@ -136,6 +140,7 @@ use_of() {
       tcpdump) echo "make test-rdma" ;;
     ibsim-utils | opensm | infiniband-diags) echo "tests and bench of the infiniband driver" ;;
     chromium) echo "the picture test of the report" ;;
+    etcd-server | etcd-client) echo "make test-distributed" ;;
     rsync) echo "make test-live, make test-apps" ;;
     nftables) echo "guarded marks at Linux ports" ;;
     postgresql | default-jre-headless) echo "make test-apps" ;;

@@ -29,7 +29,8 @@ import pytest
 
 grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
-from control_process import PARTS, Client, ControlProcess, controlling, slowly  # noqa: E402
+from control_load import Load  # noqa: E402
+from control_process import Client, ControlProcess, controlling, slowly  # noqa: E402
 from needs import need_time  # noqa: E402
 
 from weft.control.policy.plan import application_name  # noqa: E402
@@ -45,7 +46,6 @@ from weft.switches.simulated import DEFAULT_ABILITY, read_routed_fabric  # noqa:
 KILLS = int(os.environ.get("WEFT_CONTROL_KILLS", "6"))
 CLIENT_KILLS = int(os.environ.get("WEFT_CLIENT_KILLS", "4"))
 SEED = 20261115
-HOSTS = ("h0", "h1", "h2", "h3")
 LOADERS = 3
 LONG_S = 3600.0
 
@@ -53,70 +53,6 @@ LONG_S = 3600.0
 @pytest.fixture(autouse=True, scope="module")
 def asked_for() -> None:
     need_time("test-control")
-
-
-class Load:
-    """A client that registers, connects, disconnects and deregisters until the controller dies.
-
-    What was acknowledged is in `there`; what was sent and not answered is in `unsure`, and is sent
-    again with the same keys after a restart.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.name = f"load{seed}"
-        self.sequence = 0
-        self.there: dict[str, set[str]] = {}  # connections of each registration
-        self.unsure: tuple[str, Any] | None = None
-        self.answered = 0
-
-    def run(self, address: str, ending: threading.Event) -> None:
-        with Client(address, self.name) as client:
-            while not ending.is_set():
-                call = self.unsure or self._next()
-                self.unsure = call
-                try:
-                    reply = client.call(*call, timeout_s=10.0)
-                except grpc.RpcError as error:
-                    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-                        return
-                    raise
-                self.unsure = None
-                self.answered += 1
-                self._note(call[1], reply)
-
-    def _key(self) -> pb.Key:
-        self.sequence += 1
-        return pb.Key(client=self.name, sequence=self.sequence)
-
-    def _next(self) -> tuple[str, Any]:
-        busy = [id_ for id_, own in self.there.items() if own]
-        draw = self.random.random()
-        if not self.there or (draw < 0.1 and len(self.there) < 20):
-            name = self.random.choice(sorted(PARTS))
-            return "Register", pb.RegisterRequest(key=self._key(), application=name, ttl_s=LONG_S)
-        id_ = self.random.choice(sorted(self.there))
-        if draw < 0.15:
-            return "Deregister", pb.DeregisterRequest(key=self._key(), id=id_)
-        if draw < 0.4 and busy:
-            own = self.random.choice(sorted(self.there[self.random.choice(busy)]))
-            return "Disconnect", pb.DisconnectRequest(connection=own)
-        source, destination = self.random.sample(HOSTS, 2)
-        return "Connect", pb.ConnectRequest(
-            key=self._key(), id=id_, source=source, destination=destination
-        )
-
-    def _note(self, request: Any, reply: Any) -> None:
-        match request:
-            case pb.RegisterRequest():
-                self.there[reply.id] = set()
-            case pb.DeregisterRequest():
-                del self.there[request.id]
-            case pb.ConnectRequest():
-                self.there[request.id].add(reply.connection)
-            case pb.DisconnectRequest():
-                for own in self.there.values():
-                    own.discard(request.connection)
 
 
 class Siege:

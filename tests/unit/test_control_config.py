@@ -175,7 +175,7 @@ def test_a_socket_is_everybody_s_or_a_group_s(tmp_path: Path, more: str, mode: i
         (
             "[switches]",
             "[tsl]\n[switches]",
-            "tsl: is not a known key; known here: access, apps, hosts, "
+            "tsl: is not a known key; known here: access, apps, etcd, hosts, "
             "leases, limits, listen, listen_without_tls, policy, quotas, revisions, socket, "
             "socket_group, socket_mode, store, "
             "switches, tls",
@@ -205,6 +205,17 @@ def test_a_socket_is_everybody_s_or_a_group_s(tmp_path: Path, more: str, mode: i
             "[policy]\nmanaged_share = 1.0\n"
             '[policy.lane]\nshare = 0.1\nbudget = "400 B"\n[switches]',
             "policy.lane.share: 0.1 beside a managed_share of 1; lower one",
+        ),
+        ("[switches]", "[etcd]\nendpoints = []\n[switches]", "etcd.endpoints: none; give such as"),
+        (
+            "[switches]",
+            '[etcd]\nendpoints = ["e:1"]\ngroup = "a/b"\n[switches]',
+            "etcd.group: 'a/b' is no name",
+        ),
+        (
+            "[switches]",
+            '[etcd]\nendpoints = ["e:1"]\nttl_s = 3\nwrite_s = 2\n[switches]',
+            "etcd.write_s: 2 is out of range",
         ),
         ("control.db", "a\\u0000b", r"store: 'a\x00b' has a zero byte; leave it out"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from weft.control import service
 
 SOURCE = Path(service.__file__).parents[3]
-PROTOS = ("weft/control/service/weft", "weft/simulate/workload/chakra")
+PROTOS = ("weft/control/service/weft", "weft/simulate/workload/chakra", "weft/control/cluster/etcd")
 
 
 def without_version(text: str) -> list[str]:

@@ -31,7 +31,7 @@ from weft.errors import InputError
 from weft.sensitivity.application import Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Polynomial
-from weft.switches import PortName
+from weft.switches import Claim, PortName
 
 WAIT_S = 30.0
 
@@ -110,14 +110,14 @@ def test_a_mistake_in_the_file_ends_the_start_and_silent_switches_do_not(
     text = process.file.read_text()
     process.file.write_text(text + "queues = 99\n")
     with pytest.raises(InputError, match=r"control\.toml: switches\.queues: 99 is out of range"):
-        controller._open_drivers(read_config(process.file))
+        controller._open_drivers(read_config(process.file), Claim(owner="test"))
     process.file.write_text(text)
 
     def fail(*_: object) -> None:
         raise InputError("switches", "no answer")
 
     monkeypatch.setitem(DRIVERS, "simulated", fail)
-    drivers = controller._open_drivers(read_config(process.file))
+    drivers = controller._open_drivers(read_config(process.file), Claim(owner="test"))
     assert not drivers.is_lent
 
 

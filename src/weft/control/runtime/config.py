@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.control.client.grpc_link import find_default_socket
+from weft.control.cluster.etcd_client import EtcdTls
 from weft.control.policy.levels import EXACT
 from weft.control.policy.port_policy import MAX_ENTRIES, MAX_LANES, LatencyLane
 from weft.control.runtime.reconcile import Pace
@@ -80,6 +81,21 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Etcd:
+    """Where etcd answers, and the group of controllers: one owns its switches at a time.
+
+    `ttl_s`: of the owner's lease. `write_s`: the longest write to a switch.
+    """
+
+    endpoints: tuple[str, ...]
+    cluster: str = "weft"
+    group: str = "fabric"
+    ttl_s: float = 5.0
+    write_s: float = 1.0
+    tls: EtcdTls | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The content of a controller's file. `switches` are the driver's own keys.
 
@@ -100,6 +116,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     roles: Roles = field(default_factory=Roles)
     tls: Tls | None = None
+    etcd: Etcd | None = None  # None: this controller is alone
     aliases: Mapping[str, str] = field(default_factory=dict)
     guard_marks: bool = True
 
@@ -139,6 +156,7 @@ def read_config(path: str | Path) -> Config:
         limits=_limits(top.table("limits", {}), quotas),
         roles=_roles(top.table("access", {})),
         tls=tls,
+        etcd=_etcd(top.table_if_given("etcd"), base),
         aliases=_aliases(top.table("hosts", {})),
         guard_marks=guard_marks,
     )
@@ -286,6 +304,41 @@ def _tls(table: Table | None, base: Path) -> Tls | None:
     certificate, key, clients = (base / table.text(n) for n in ("certificate", "key", "clients"))
     table.done()
     return Tls(certificate=certificate, key=key, clients=clients)
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def _etcd(table: Table | None, base: Path) -> Etcd | None:
+    if table is None:
+        return None
+    defaults = Etcd(endpoints=())
+    names = {key: table.text(key, getattr(defaults, key)) for key in ("cluster", "group")}
+    for key, name in names.items():
+        if _NAME.fullmatch(name) is None:
+            raise InputError(table.place(key), f"{name!r} is no name", "letters, digits, . _ -")
+    ttl_s = table.number("ttl_s", 1.0, 600.0, defaults.ttl_s)
+    etcd = Etcd(
+        endpoints=table.texts("endpoints"),
+        **names,
+        ttl_s=ttl_s,
+        write_s=table.number("write_s", 0.01, ttl_s / 2, min(defaults.write_s, ttl_s / 2)),
+        tls=_etcd_tls(table.table_if_given("tls"), base),
+    )
+    table.done()
+    if not etcd.endpoints:
+        raise InputError(table.place("endpoints"), "none", 'give such as ["10.0.0.1:2379"]')
+    return etcd
+
+
+def _etcd_tls(table: Table | None, base: Path) -> EtcdTls | None:
+    if table is None:
+        return None
+    authority, certificate, key = (
+        base / table.text(name) for name in ("authority", "certificate", "key")
+    )
+    table.done()
+    return EtcdTls(authority=authority, certificate=certificate, key=key)
 
 
 def _aliases(table: Table) -> dict[str, str]:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -26,8 +26,12 @@ from typing import Any
 # Levels need it; no call is to wait while it is imported.
 import scipy.optimize  # noqa: F401
 
+from weft.control.cluster.etcd_client import EtcdClient
+from weft.control.cluster.member import Member
+from weft.control.cluster.ownership import Ownership
+from weft.control.cluster.replicated_store import Keys, ReplicatedStore
 from weft.control.runtime.audit import Log, LogLine
-from weft.control.runtime.config import Config, describe_starvation, describe_unverified
+from weft.control.runtime.config import Config, Etcd, describe_starvation, describe_unverified
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.edge_watch import EdgeWatch
 from weft.control.runtime.engine import Busy, Engine, Ticket
@@ -59,26 +63,88 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
     """Runs a controller until SIGINT or SIGTERM; `ready` gets its address once it answers calls."""
     sys.setswitchinterval(_SWITCH_S)
     _allow_many_connections()
-    drivers = _open_drivers(config)
+    log = Log(tell)
     try:
-        store = Store.open(config.store, keep=config.keep)
-        log = Log(tell)
-        try:
+        if config.etcd is None:
+            claim = Claim(owner=_describe_owner(config))
+            controller = _run(config, partial(_open_store, config), claim, log, ready)
+            if controller.fenced:
+                raise InputError("weft control", f"stops: {controller.fenced}")
+        else:
+            _serve_in_turns(config, config.etcd, log, ready)
+    finally:
+        log.close()
+
+
+def _open_store(config: Config) -> AbstractContextManager[Store]:
+    return closing(Store.open(config.store, keep=config.keep))
+
+
+def _lend_store(store: Store) -> AbstractContextManager[Store]:
+    return nullcontext(store)
+
+
+def _run(
+    config: Config,
+    open_store: Callable[[], AbstractContextManager[Store]],
+    claim: Claim,
+    log: Log,
+    ready: Callable[[str], None],
+    ownership: Ownership | None = None,
+) -> _Controller:
+    """One run of a controller, until a signal, or until it may program switches no more."""
+    drivers = _open_drivers(config, claim)
+    try:
+        with open_store() as store:
             if note := describe_unverified(config.driver, config.switches):
                 log.write(note)
-            controller = _Controller(config, store, drivers, log.write)
+            controller = _Controller(config, store, drivers, log.write, ownership)
             if warning := describe_starvation(config.settings):
                 log.write(LogLine(warning, "warning"))
             _spare_the_collector()
             asyncio.run(controller.run(lambda address: log.call(partial(ready, address))))
-            if controller.fenced:
-                raise InputError("weft control", f"stops: {controller.fenced}")
-        finally:
-            gc.unfreeze()
-            log.close()
-            store.close()
+            return controller
     finally:
+        gc.unfreeze()
         drivers.close()
+
+
+def _serve_in_turns(config: Config, etcd: Etcd, log: Log, ready: Callable[[str], None]) -> None:
+    """A member of a group: standby, owner, and standby again when it has lost the group."""
+    ending = threading.Event()
+    with _join_group(config, etcd, log) as member:
+        while True:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: ending.set())
+            ownership = member.campaign(ending)
+            if ownership is None:
+                return
+            try:
+                if config.driver == "infiniband":
+                    # Its switches refuse nobody: a write of the last owner may still be under way.
+                    time.sleep(etcd.write_s)
+                claim = Claim(owner=_describe_owner(config), epoch=ownership.epoch)
+                open_store = partial(_lend_store, member.store)
+                controller = _run(config, open_store, claim, log, ready, ownership)
+            finally:
+                ownership.release()
+            if not ownership.problem:
+                if controller.fenced:
+                    raise InputError("weft control", f"stops: {controller.fenced}")
+                return
+            log.write(LogLine(f"standby again: {ownership.problem}", "warning"))
+
+
+def _join_group(config: Config, etcd: Etcd, log: Log) -> Member:
+    client = EtcdClient(etcd.endpoints, etcd.tls)
+    keys = Keys(f"/weft/{etcd.cluster}/groups/{etcd.group}")
+    owner = _describe_owner(config)
+
+    def new_ownership() -> Ownership:
+        return Ownership(client, keys.owner, owner, ttl_s=etcd.ttl_s, write_s=etcd.write_s)
+
+    store = ReplicatedStore.open(config.store, keep=config.keep)
+    return Member(client, store, keys, new_ownership, log.write)
 
 
 def _allow_many_connections() -> None:
@@ -107,9 +173,8 @@ def release_ports(config: Config) -> tuple[Mapping[str, list[str]], tuple[str, .
         store.close()
 
 
-def _open_drivers(config: Config) -> SwitchDrivers:
+def _open_drivers(config: Config, claim: Claim) -> SwitchDrivers:
     """Opened now if possible: a mistake in the file ends the start."""
-    claim = Claim(owner=_describe_owner(config))
 
     def open_driver() -> Switches:
         driver = config.open_switches()
@@ -150,6 +215,7 @@ class _Controller:
     store: Store
     drivers: SwitchDrivers
     log: Tell
+    ownership: Ownership | None = None  # None: it is alone
     table_problem: str = field(default="", init=False)
     fenced: str = field(default="", init=False)  # why it must not program switches any more
 
@@ -236,6 +302,10 @@ class _Controller:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ending.set)
         self.stop = partial(loop.call_soon_threadsafe, ending.set)
+        if self.ownership is not None:
+            self.ownership.lost = self.stop
+            if self.ownership.problem:
+                return
         with ThreadPoolExecutor(3, thread_name_prefix="weft-control") as threads:
             running = [loop.run_in_executor(threads, self.engine.run)]
             try:

@@ -286,7 +286,7 @@ class Engine:
 
     def _run_renewals(self, events: Sequence[Event], error: CannotWrite) -> Outcome:
         """Only renewals of live leases, which store nothing, succeed; the rest is refused."""
-        refusal = Refusal("RESOURCE_EXHAUSTED", error.where, error.problem, error.remedy)
+        refusal = Refusal(error.code, error.where, error.problem, error.remedy)
         renewals = [event for event in events if isinstance(event, Renew)]
         outcome = run_events(self.state, renewals)
         renewed = {

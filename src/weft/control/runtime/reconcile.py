@@ -44,7 +44,8 @@ class Pace:
 class Reconciler:
     """Does nothing until the explorer lends it a driver and the ports of a fabric.
 
-    `report_fenced` is called when a switch refuses writes: another controller has it.
+    `report_fenced` is called when a switch refuses writes: another controller has it. `may_write`
+    is asked before each write.
     """
 
     def __init__(
@@ -55,9 +56,10 @@ class Reconciler:
         log: Callable[[str], None],
         pace: Pace | None = None,
         report_fenced: Callable[[str], None] = lambda _: None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._drivers, self._clock, self._log, self._pace = drivers, clock, log, pace or Pace()
-        self._report_fenced = report_fenced
+        self._report_fenced, self._may_write = report_fenced, may_write
         self.problem = "the switches have not been read yet"  # with the switches as a whole
         self._changed = threading.Condition()  # guards the tracker and what is below
         self._tracker = PortTracker()
@@ -130,7 +132,7 @@ class Reconciler:
         if ports is not None:
             with self._changed:
                 self._tracker.set_fabric_ports(ports)
-        if driver is None:
+        if driver is None or not self._may_write():
             return False
         has_written = self._program(driver)
         return self._check(driver) or has_written
@@ -169,7 +171,7 @@ class Reconciler:
         """Writes the targets of those that answered and differ, or may; gives all back."""
         with self._changed:
             targets = self._tracker.pending_targets(names)
-        if targets:
+        if targets and self._may_write():
             contents = _call(targets, driver.write)
             checked = {n: _compare(contents.get(n), target) for n, target in targets.items()}
             self._record(checked, targets)

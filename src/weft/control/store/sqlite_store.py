@@ -19,9 +19,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 from weft.control.policy.levels import Levels
-from weft.control.state.events import AnswerRow, ApplicationModel, ApplicationRow, Connection, Row
+from weft.control.state.events import (
+    AnswerRow,
+    ApplicationModel,
+    ApplicationRow,
+    Code,
+    Connection,
+    Row,
+)
 from weft.control.state.request_key import Key
 from weft.control.store.store_rows import (
     CREATE,
@@ -51,6 +59,8 @@ _RESTORE = "restore a backup (weft control restore), or move it away: applicatio
 
 class CannotWrite(InputError):
     """A commit that failed and has changed nothing."""
+
+    code: Code = "RESOURCE_EXHAUSTED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +92,25 @@ class Revision:
 class Store:
     """An open store; one thread at a time uses it."""
 
+    connection_class = sqlite3.Connection
+
     def __init__(self, path: Path, db: sqlite3.Connection, keep: int) -> None:
         self.path, self._db, self._keep = path, db, keep
 
     @classmethod
-    def open(cls, path: str | Path, *, keep: int = REVISIONS) -> Store:
+    def open(cls, path: str | Path, *, keep: int = REVISIONS) -> Self:
         """Opens the store in a file, or creates it; the last `keep` revisions can be restored."""
         path = Path(path)
         check_directory(path.parent)
         with explain_file_errors(path):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(
+            path,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=cls.connection_class,
+        )
         try:
             with explain_damage(path):
                 _prepare(db, path)
@@ -126,6 +144,9 @@ class Store:
                 held_revision=int(facts["held"]) if facts.get("held") else None,
                 last_registration=int(facts.get("registered", 0)),
             )
+
+    def read_fact(self, name: str) -> str | None:
+        return dict(read_rows(self._db, "facts")).get(name)
 
     def _applications(self) -> Iterator[ApplicationRow]:
         for id_, name, ttl_s, owner, job, unit in read_rows(self._db, "applications"):
@@ -182,14 +203,23 @@ class Store:
 
     def commit(self, rows: Iterable[Row], at_s: float) -> None:
         """All of them on disk, or none; `at_s` is the time of day for revisions."""
+        with self.transaction() as db:
+            write_rows(db, rows, at_s, self._keep)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All changes of the block are on disk, or none."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            write_rows(self._db, rows, at_s, self._keep)
+            yield self._db
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             remedy = "make room on its disk" if _is_full(error) else "check its disk"
             raise CannotWrite(str(self.path), str(error), remedy) from error
+        except InputError:
+            self._roll_back()
+            raise
 
     def copy_to(self, path: Path) -> None:
         """A copy of what is committed, in any thread: commits go on between its steps."""

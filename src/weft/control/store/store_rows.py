@@ -4,8 +4,8 @@ A row replaces what is stored under the same name, so of several in a batch the 
 and keys keep the names that the first version of the file gave them (`kinds`, `told`, `asked`).
 A damaged text raises a ValueError, or an InputError where a value is not possible.
 Every row ends with a checksum of its other values, and `totals` has the sum of a table's checksums.
-Entry points: `CREATE`, `UPGRADES`, `read_rows`, `check_rows`, `write_rows`, `decode_tables`,
-`decode_model`, `decode_levels`, `decode_answer`.
+Entry points: `CREATE`, `UPGRADES`, `read_rows`, `check_rows`, `write_rows`, `write_facts`,
+`decode_tables`, `decode_model`, `decode_levels`, `decode_answer`.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def write_rows(db: sqlite3.Connection, rows: Iterable[Row], at_s: float, keep: i
 
 def _write_revision(db: sqlite3.Connection, row: RevisionRow, at_s: float) -> None:
     held = "" if row.held_revision is None else str(row.held_revision)
-    _write_facts(db, {"revision": str(row.revision), "held": held})
+    write_facts(db, {"revision": str(row.revision), "held": held})
     if not row.tables:
         return
     encode = cache(_encode_tables)  # thousands of ports share a few tables
@@ -243,7 +243,7 @@ def _write_revision(db: sqlite3.Connection, row: RevisionRow, at_s: float) -> No
     _insert(db, "undo", undo, "INSERT")
 
 
-def _write_facts(db: sqlite3.Connection, facts: dict[str, str]) -> None:
+def write_facts(db: sqlite3.Connection, facts: dict[str, str]) -> None:
     _insert(db, "facts", list(facts.items()))
 
 
@@ -311,11 +311,11 @@ def _write_answers(db: sqlite3.Connection, rows: list[AnswerRow]) -> None:
 
 
 def _write_levels(db: sqlite3.Connection, rows: list[LevelsRow]) -> None:
-    _write_facts(db, {"levels": _encode(rows[-1].levels)})
+    write_facts(db, {"levels": _encode(rows[-1].levels)})
 
 
 def _write_count(db: sqlite3.Connection, rows: list[CountRow]) -> None:
-    _write_facts(db, {"registered": str(rows[-1].last_registration)})
+    write_facts(db, {"registered": str(rows[-1].last_registration)})
 
 
 _WRITERS: dict[type, Callable[[sqlite3.Connection, list[Any]], None]] = {

@@ -112,6 +112,10 @@ missing_optional() {
     compgen -G '/usr/lib/postgresql/*/bin/pg_dump' >/dev/null || echo postgresql
     command -v java >/dev/null || echo default-jre-headless
   fi
+  if [[ $purpose =~ ^(test|all)$ ]]; then
+    command -v promtool >/dev/null || echo prometheus
+    command -v systemd-analyze >/dev/null || echo systemd
+  fi
   if [[ $purpose =~ ^(test|bench|all)$ ]]; then
     command -v fi_info >/dev/null || echo libfabric-bin
   fi
@@ -139,6 +143,7 @@ use_of() {
     qemu-system-x86 | busybox-static | kmod | iproute2 | xz-utils | ibverbs-providers | perftest | \
       tcpdump) echo "make test-rdma" ;;
     ibsim-utils | opensm | infiniband-diags) echo "tests and bench of the infiniband driver" ;;
+    prometheus | systemd) echo "tests of metrics, alert rules and units" ;;
     chromium) echo "the picture test of the report" ;;
     etcd-server | etcd-client) echo "make test-distributed" ;;
     rsync) echo "make test-live, make test-apps" ;;

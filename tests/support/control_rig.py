@@ -137,8 +137,8 @@ class Rig:
             self.store,
             clock=self.clock,
             time_of_day=self.clock,
-            set_targets=lambda state, ports: self.reconciler.set_targets(
-                {name: state.target[name] for name in ports}, state.revision
+            set_targets=lambda state, ports, requested_s: self.reconciler.set_targets(
+                {name: state.target[name] for name in ports}, state.revision, requested_s
             ),
             request_discovery=self.explorer.request_discovery,
             log=self.changes.append,

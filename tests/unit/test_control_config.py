@@ -175,8 +175,8 @@ def test_a_socket_is_everybody_s_or_a_group_s(tmp_path: Path, more: str, mode: i
         (
             "[switches]",
             "[tsl]\n[switches]",
-            "tsl: is not a known key; known here: access, apps, etcd, hosts, "
-            "leases, limits, listen, listen_without_tls, policy, quotas, revisions, socket, "
+            "tsl: is not a known key; known here: access, apps, etcd, hosts, leases, limits, "
+            "listen, listen_without_tls, metrics, policy, quotas, revisions, socket, "
             "socket_group, socket_mode, store, "
             "switches, tls",
         ),

@@ -30,7 +30,12 @@ _SIMULATION_S = 3600.0  # the controller's own limit is shorter
 
 def serve(args: argparse.Namespace) -> int:
     from weft.control.runtime.config import read_config
-    from weft.control.runtime.controller import serve as serve_until_told
+
+    try:
+        from weft.control.runtime.controller import serve as serve_until_told
+    except ImportError as error:
+        problem = f"cannot be loaded ({error})"
+        raise InputError("weft control serve", problem, "pip install 'weft[control]'") from error
 
     format_line = _format_json_line if args.json else _format_text_line
     serve_until_told(

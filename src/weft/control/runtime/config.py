@@ -30,7 +30,7 @@ from weft.sensitivity.fit import DEGREES
 from weft.switches import Ability, Switches
 from weft.toml_table import Table, load_toml
 
-DEFAULT_PORT = 9339
+DEFAULT_PORT, METRICS_PORT = 9339, 9340
 UNMANAGED_FLOOR = 0.1  # of each link, unless the file says otherwise
 FLOW_PART = 0.1  # of the latency lane, for one pair of hosts
 _DAY_S = 86_400.0
@@ -52,6 +52,18 @@ class Socket:
     path: Path
     mode: int = 0o666
     group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsAddress:
+    """Where Prometheus reads the controller's metrics."""
+
+    host: str
+    port: int = METRICS_PORT
+
+    @property
+    def is_local(self) -> bool:
+        return is_loopback(self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +129,7 @@ class Config:
     roles: Roles = field(default_factory=Roles)
     tls: Tls | None = None
     etcd: Etcd | None = None  # None: this controller is alone
+    metrics: MetricsAddress | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     guard_marks: bool = True
 
@@ -157,6 +170,7 @@ def read_config(path: str | Path) -> Config:
         roles=_roles(top.table("access", {})),
         tls=tls,
         etcd=_etcd(top.table_if_given("etcd"), base),
+        metrics=_metrics(top, tls),
         aliases=_aliases(top.table("hosts", {})),
         guard_marks=guard_marks,
     )
@@ -181,14 +195,26 @@ def _listen(top: Table, tls: Tls | None) -> tuple[str, int]:
     return host, port
 
 
-def listen_address(text: str, where: str) -> tuple[str, int]:
+def _metrics(top: Table, tls: Tls | None) -> MetricsAddress | None:
+    text = top.text("metrics", "")
+    if not text:
+        return None
+    host, port = listen_address(text, top.place("metrics"), METRICS_PORT)
+    address = MetricsAddress(host=host, port=port)
+    if tls is None and not address.is_local:
+        problem = f"{host!r} is not loopback, so TLS is needed"
+        raise InputError(top.place("metrics"), problem, "add [tls], or use 127.0.0.1")
+    return address
+
+
+def listen_address(text: str, where: str, default: int = DEFAULT_PORT) -> tuple[str, int]:
     """Host and port of HOST:PORT, [V6]:PORT or HOST."""
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.startswith("[")):
-        host, port = text, str(DEFAULT_PORT)
+        host, port = text, str(default)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise InputError(where, f"{text!r} is not HOST[:PORT]", f"such as 127.0.0.1:{DEFAULT_PORT}")
+        raise InputError(where, f"{text!r} is not HOST[:PORT]", f"such as 127.0.0.1:{default}")
     return host, int(port)
 
 

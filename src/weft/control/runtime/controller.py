@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Levels need it; no call is to wait while it is imported.
 import scipy.optimize  # noqa: F401
@@ -36,6 +36,7 @@ from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.edge_watch import EdgeWatch
 from weft.control.runtime.engine import Busy, Engine, Ticket
 from weft.control.runtime.explorer import Explorer
+from weft.control.runtime.liveness import Liveness, notify_service_manager, report_standby
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.runtime.restore import TableWatch, restore_state
 from weft.control.service import grpc_server, local_socket
@@ -50,6 +51,9 @@ from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.switches import Claim, PortName, Switches, Taken
 from weft.units import format_count
+
+if TYPE_CHECKING:
+    from weft.control.runtime.metrics import Metrics
 
 _TABLE_S = 2.0  # between reads of the table of applications
 _GRACE_S = 1.0
@@ -73,6 +77,7 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
         else:
             _serve_in_turns(config, config.etcd, log, ready)
     finally:
+        notify_service_manager("STOPPING=1")
         log.close()
 
 
@@ -116,7 +121,8 @@ def _serve_in_turns(config: Config, etcd: Etcd, log: Log, ready: Callable[[str],
         while True:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: ending.set())
-            ownership = member.campaign(ending)
+            with report_standby():
+                ownership = member.campaign(ending)
             if ownership is None:
                 return
             try:
@@ -200,6 +206,24 @@ def _describe_owner(config: Config) -> str:
     return f"{config.where} on {socket.gethostname()}, pid {os.getpid()}, since {since}"
 
 
+def _build_metrics(config: Config) -> Metrics | None:
+    """Loaded where they are wanted alone."""
+    if config.metrics is None:
+        return None
+    try:
+        from weft.control.runtime.metrics import Metrics
+    except ImportError as error:
+        problem = f"prometheus-client cannot be loaded ({error})"
+        raise InputError(
+            f"{config.where}: metrics", problem, "pip install 'weft[control]'"
+        ) from error
+    return Metrics()
+
+
+def _ignore(_: float) -> None:
+    return
+
+
 def _summarize(state: State, table: Path) -> str:
     counts = [
         format_count(len(state.applications), "application"),
@@ -233,8 +257,14 @@ class _Controller:
             self.store.commit(outcome.rows, time.time())
         clock, pace = time.monotonic, self.config.pace
         self.stop: Callable[[], object] = lambda: None
+        self.metrics = _build_metrics(self.config)
         self.reconciler = Reconciler(
-            self.drivers, clock=clock, log=self.log, pace=pace, report_fenced=self._stop_fenced
+            self.drivers,
+            clock=clock,
+            log=self.log,
+            pace=pace,
+            report_fenced=self._stop_fenced,
+            observe_programming=self.metrics.programming_s.observe if self.metrics else _ignore,
         )
         self.edge = EdgeWatch(lambda: self.engine.state, clock=clock, log=self.log)
         self.explorer = Explorer(
@@ -256,7 +286,9 @@ class _Controller:
             set_targets=self._set_targets,
             request_discovery=self.explorer.request_discovery,
             log=self.log,
+            observe_commit=self.metrics.commit_s.observe if self.metrics else _ignore,
         )
+        self.liveness = Liveness(self.engine)
         self.reconciler.set_targets(dict(outcome.state.target), outcome.state.revision)
         self.log(_summarize(outcome.state, self.config.table))
 
@@ -267,8 +299,11 @@ class _Controller:
             self.log(LogLine(f"stops: {problem}", "error"))
             self.stop()
 
-    def _set_targets(self, state: State, ports: frozenset[PortName]) -> None:
-        self.reconciler.set_targets({name: state.target[name] for name in ports}, state.revision)
+    def _set_targets(
+        self, state: State, ports: frozenset[PortName], requested_s: float | None
+    ) -> None:
+        tables = {name: state.target[name] for name in ports}
+        self.reconciler.set_targets(tables, state.revision, requested_s)
         self.explorer.wake()
 
     def _offer_fabric(self, event: FabricChanged) -> bool:
@@ -313,7 +348,9 @@ class _Controller:
                     bridge = Bridge(self.engine, loop)
                     rates = RateLimits(self.config.limits, time.monotonic)
                     calls = self._open_calls(bridge, rates, stack)
+                    self._serve_metrics(stack)
                     ready(await self._listen(calls, rates, stack))
+                    notify_service_manager("READY=1")
                     for body in (self.reconciler.run, self.explorer.run):
                         running.append(loop.run_in_executor(threads, body))
                     await self._wait(ending, bridge, running)
@@ -328,17 +365,31 @@ class _Controller:
         stack.callback(calls.close)
         return calls
 
+    def _serve_metrics(self, stack: AsyncExitStack) -> None:
+        if self.metrics is None or self.config.metrics is None:
+            return
+        from weft.control.runtime.metrics import start_server
+
+        self.metrics.watch(self.engine, self.reconciler, self._list_problems)
+        server = start_server(self.metrics, self.config.metrics, self.config.tls)
+        stack.callback(server.close)
+        self.log(f"metrics on {self.config.metrics.host}:{server.server_port}")
+
     async def _wait(
         self, ending: asyncio.Event, bridge: Bridge, running: Sequence[asyncio.Future[None]]
     ) -> None:
         """Waits until the controller is stopped, or a thread or task ends unexpectedly."""
-        watch = asyncio.create_task(self._watch_table(bridge))
+        watches = [
+            asyncio.create_task(self._watch_table(bridge)),
+            asyncio.create_task(self.liveness.run()),
+        ]
         stop = asyncio.create_task(ending.wait())
-        ends: list[asyncio.Future[Any]] = [*running, stop, watch]
+        ends: list[asyncio.Future[Any]] = [*running, stop, *watches]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if watch.done():
-            watch.result()
-        for task in (watch, stop):
+        for watch in watches:
+            if watch.done():
+                watch.result()
+        for task in (*watches, stop):
             task.cancel()
 
     async def _listen(self, calls: Calls, rates: RateLimits, stack: AsyncExitStack) -> str:
@@ -346,9 +397,10 @@ class _Controller:
         limits, config = self.config.limits, self.config
         grpc = grpc_server.GrpcServer(calls, limits, rates)
         listen = grpc_server.Listen(host=config.host, port=config.port, tls=config.tls)
-        server, port = await grpc_server.start(grpc, listen, limits)
+        server, port = await grpc_server.start(grpc, listen, limits, self.liveness.add_to)
         stack.callback(grpc.close)
         stack.push_async_callback(partial(server.stop, _GRACE_S))
+        stack.push_async_callback(self.liveness.end)
         sockets = local_socket.LocalServer(calls, limits, rates, grpc.tunnel)
         local = await local_socket.start(sockets, config.socket)
         stack.push_async_callback(sockets.close)

@@ -98,6 +98,11 @@ class LeaseClock:
         """From any thread."""
         return self._at(self._clock())
 
+    @property
+    def last_s(self) -> float:
+        """When the engine last listened."""
+        return self._last[0]
+
     def _at(self, now: float) -> float:
         last, now_s = self._last
         return now_s + min(max(0.0, now - last), LONGEST_GAP_S)
@@ -112,7 +117,9 @@ class LeaseClock:
 class Engine:
     """`set_targets` gets the ports whose targets have changed, with the state that has them.
 
-    `request_discovery` is called when further connections have no path. `log` gets every change.
+    The third argument is when the first of their requests came, or None.
+    `request_discovery` is called when further connections have no path. `log` gets every change,
+    `observe_commit` how long each commit took.
     """
 
     def __init__(
@@ -122,9 +129,10 @@ class Engine:
         *,
         clock: Callable[[], float],
         time_of_day: Callable[[], float],
-        set_targets: Callable[[State, frozenset[PortName]], None],
+        set_targets: Callable[[State, frozenset[PortName], float | None], None],
         request_discovery: Callable[[], None],
         log: Callable[[str], None] = lambda _: None,
+        observe_commit: Callable[[float], None] = lambda _: None,
         batching: Batching | None = None,
     ) -> None:
         self.state = state
@@ -132,7 +140,8 @@ class Engine:
         self._store, self._clock, self._time_of_day = store, clock, time_of_day
         self._batching = batching or Batching()
         self._set_targets, self._request_discovery = set_targets, request_discovery
-        self._log = log
+        self._log, self._observe_commit = log, observe_commit
+        self._waiting_s: float | None = None  # since when a request waits for its ports
         self._revisions = deque(store.revisions(LISTED_REVISIONS)[::-1], maxlen=LISTED_REVISIONS)
         self._leases = LeaseClock(clock)
         self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
@@ -145,6 +154,11 @@ class Engine:
     def now_s(self) -> float:
         """The time for `now_s` of events."""
         return self._leases.now_s
+
+    @property
+    def last_turn_s(self) -> float:
+        """When it last took events, on its clock; a turn comes several times a second."""
+        return self._leases.last_s
 
     def revisions(self, most: int) -> list[Revision]:
         """The latest ones, the latest first."""
@@ -212,6 +226,8 @@ class Engine:
         """Runs, stores, programs and answers one batch."""
         now_s = self._leases.advance()
         tickets = [ticket for ticket in tickets if not ticket.abandoned]
+        if self._waiting_s is None and tickets:
+            self._waiting_s = tickets[0].submitted_s
         prepared = [self._prepare(event) for ticket in tickets for event in ticket.events]
         events: list[Event] = [event for event in prepared if not isinstance(event, Refusal)]
         outcome = self._run_batch([*events, *self._list_expiries(events, now_s)])
@@ -219,7 +235,9 @@ class Engine:
             self._request_discovery()
         self.state = outcome.state
         if outcome.ports:
-            self._set_targets(outcome.state, outcome.ports)
+            self._set_targets(outcome.state, outcome.ports, self._waiting_s)
+        if outcome.state.pending is None:
+            self._waiting_s = None
         results = iter(outcome.answers)
         answers = iter([p if isinstance(p, Refusal) else next(results) for p in prepared])
         for ticket in tickets:
@@ -258,9 +276,10 @@ class Engine:
             outcome, self._unsettled = settle_outcome(outcome, limits.max_ports), 0
         if not outcome.rows:
             return outcome
-        at_s = self._time_of_day()
+        at_s, began_s = self._time_of_day(), self._clock()
         try:
             self._store.commit(outcome.rows, at_s)
+            self._observe_commit(self._clock() - began_s)
         except CannotWrite as error:
             self._set_problem(str(error))
             return self._run_renewals(events, error)

@@ -81,6 +81,7 @@ class _Port:
     failures: int = 0
     failed_s: float | None = None  # since when it fails
     retry_s: float = 0.0
+    requested_s: float | None = None  # when somebody asked for the target, until it is read back
     checked_s: float = 0.0
     drift: Drift | None = None
 
@@ -102,6 +103,7 @@ class PortTracker:
     failures: int = 0  # failed reads and writes since the start
     _failed: dict[PortName, str] = field(default_factory=dict)  # not taken yet, with the reason
     _recovered: dict[PortName, float] = field(default_factory=dict)  # with how long they failed
+    _programming_s: list[float] = field(default_factory=list)  # not taken yet
     _present: set[PortName] = field(default_factory=set)  # ports with a target, in the fabric
     _unprogrammed: set[PortName] = field(default_factory=set)  # of those present
     _changed: dict[PortName, None] = field(default_factory=dict)  # those that differ or may
@@ -111,8 +113,14 @@ class PortTracker:
     _to_check: list[PortName] = field(default_factory=list)  # in this round, the last one first
     _next_scan_s: float = 0.0
 
-    def set_targets(self, tables: Mapping[PortName, Tables], revision: int, now_s: float) -> None:
-        """These ports are to have these tables from now on."""
+    def set_targets(
+        self,
+        tables: Mapping[PortName, Tables],
+        revision: int,
+        now_s: float,
+        requested_s: float | None = None,
+    ) -> None:
+        """These ports are to have these tables from now on; they were requested then."""
         self.revision = revision
         for name, target in tables.items():
             port = self.ports.get(name)
@@ -121,6 +129,10 @@ class PortTracker:
                 self._by_node.setdefault(name.node, []).append(name)
             else:
                 port.target, port.revision, port.since_s = target, revision, now_s
+            if port.status == "programmed":
+                port.requested_s = None
+            elif port.requested_s is None:  # else: it is still busy with an earlier request
+                port.requested_s = requested_s
             if name in self.fabric_ports:
                 self._present.add(name)
                 self._changed[name] = None
@@ -246,6 +258,9 @@ class PortTracker:
         if port.failed_s is not None:
             self._recovered[name] = now_s - port.failed_s
             port.failed_s = None
+        if port.requested_s is not None:
+            self._programming_s.append(now_s - port.requested_s)
+            port.requested_s = None
         drift, port.drift = port.drift, None
         return [] if drift is None else [replace(drift, took_s=now_s - drift.at_s)]
 
@@ -281,6 +296,11 @@ class PortTracker:
         failed, recovered = self._failed, self._recovered
         self._failed, self._recovered = {}, {}
         return failed, recovered
+
+    def take_programming_s(self) -> list[float]:
+        """How long ports took from a request to what was read back."""
+        durations, self._programming_s = self._programming_s, []
+        return durations
 
     def find_unprogrammed(self, names: Iterable[PortName]) -> dict[PortName, str]:
         """Which of these ports are not programmed, with the reason."""

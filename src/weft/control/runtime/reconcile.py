@@ -11,7 +11,7 @@ Entry points: `Reconciler.set_targets`, `Reconciler.run` (a thread's body), `Rec
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -46,6 +46,7 @@ class Reconciler:
 
     `report_fenced` is called when a switch refuses writes: another controller has it. `may_write`
     is asked before each write.
+    `observe_programming` gets how long each port took from a request to what was read back.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class Reconciler:
         pace: Pace | None = None,
         report_fenced: Callable[[str], None] = lambda _: None,
         may_write: Callable[[], bool] = lambda: True,
+        observe_programming: Callable[[float], None] = lambda _: None,
     ) -> None:
+        self._observe_programming = observe_programming
         self._drivers, self._clock, self._log, self._pace = drivers, clock, log, pace or Pace()
         self._report_fenced, self._may_write = report_fenced, may_write
         self.problem = "the switches have not been read yet"  # with the switches as a whole
@@ -69,10 +72,12 @@ class Reconciler:
 
     # ---- From other threads -------------------------------------------------------------------
 
-    def set_targets(self, tables: Mapping[PortName, Tables], revision: int) -> None:
-        """These ports are to have these tables from now on."""
+    def set_targets(
+        self, tables: Mapping[PortName, Tables], revision: int, requested_s: float | None = None
+    ) -> None:
+        """These ports are to have these tables from now on; they were requested then."""
         with self._changed:
-            self._tracker.set_targets(tables, revision, self._clock())
+            self._tracker.set_targets(tables, revision, self._clock(), requested_s)
             self._wake()
 
     def wake(self) -> None:
@@ -100,6 +105,11 @@ class Reconciler:
         """Ports that ever had a target."""
         with self._changed:
             return frozenset(self._tracker.ports)
+
+    @property
+    def fabric_ports(self) -> Set[PortName]:
+        """The ports of the fabric."""
+        return self._tracker.fabric_ports
 
     @property
     def failures(self) -> int:
@@ -183,12 +193,15 @@ class Reconciler:
         with self._changed:
             drifts = self._tracker.record(contents, names, now_s)
             transitions = self._tracker.take_transitions()
+            durations = self._tracker.take_programming_s()
             if not all(isinstance(content, Failed) for content in contents.values()):
                 self._answered_s = now_s
         for content in contents.values():
             if isinstance(content, Fenced):
                 self._report_fenced(content.problem)
                 break
+        for duration_s in durations:
+            self._observe_programming(duration_s)
         for line in [*_format_drifts(drifts), *_format_transitions(*transitions)]:
             self._log(line)
 

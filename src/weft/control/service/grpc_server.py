@@ -17,7 +17,7 @@ import secrets
 import socket
 import stat
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -250,8 +250,10 @@ def _resolve(host: str) -> list[str]:
     return [str(address[0]) for _, _, _, _, address in addresses]
 
 
-async def start(server: GrpcServer, listen: Listen, limits: Limits) -> tuple[Any, int]:
-    """A started server and its port of TCP."""
+async def start(
+    server: GrpcServer, listen: Listen, limits: Limits, add_services: Callable[[Any], None]
+) -> tuple[Any, int]:
+    """A started server and its port of TCP; `add_services` adds others to it."""
     grpc_server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", limits.message_bytes),
@@ -262,6 +264,7 @@ async def start(server: GrpcServer, listen: Listen, limits: Limits) -> tuple[Any
         ]
     )
     grpc_server.add_generic_rpc_handlers((server.handlers(),))
+    add_services(grpc_server)
     port = _listen_on_tcp(grpc_server, listen) if listen.host else 0
     if port and listen.tls is None:
         server.listeners = [(address, port) for address in _resolve(listen.host)]

@@ -4,8 +4,10 @@ A seeded sample of faults (a boundary moved, a condition negated, a statement re
 into each package, one at a time, and the tests related to the changed file run until one fails. A
 fault that no test notices survived: usually a missing test. Python faults need no file changed:
 `tools/mutant_site/sitecustomize.py` compiles the mutant instead of the file, in child processes
-too. C++ faults go into a copy of the sources in build/mutants: what the C++ tests do not notice is
-built as the Python module and left to the package's Python tests. Entry point: `main`;
+too, and notes whether the faulty statement ran. Where it did not, further related tests run; where
+none of them runs it and a live test imports the module, the fault is listed as `live` and not
+counted. C++ faults go into a copy of the sources in build/mutants: what the C++ tests do not notice
+is built as the Python module and left to the package's Python tests. Entry point: `main`;
 `python tools/mutants.py --help`. Units: s.
 
 Why not mutmut or cosmic-ray: mutmut runs a copy of the sources, which the import hook of an
@@ -27,18 +29,23 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
+from threading import Lock
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "mutants"
 SOURCES = ROOT / "src" / "weft"
 SITE = ROOT / "tools" / "mutant_site"
-SUITES = ("unit", "property", "agreement", "conformance", "support")  # live: slow, or skipped
+SUITES = ("unit", "property", "agreement", "conformance", "support", "live")
+LIVE = "tests/live/"  # slow, or skipped: these only label what no other test runs
 CPP_PACKAGES = ("core/packet", "core/stats", "core/allocate", "core/probe")
 # Python tests of a C++ package, for faults that the C++ tests do not notice.
 MODULE_TESTS = {
@@ -57,7 +64,8 @@ MODULE_TESTS = {
     ),
 }
 GENERATED = ("weft_pb2.py",)
-MOST_TEST_FILES = 4
+MOST_TEST_FILES = 4  # in one batch
+MOST_BATCHES = 3
 LARGE = 100
 
 
@@ -78,7 +86,9 @@ class Mutant:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     mutant: Mutant
-    outcome: str  # killed, survived, untested (no related test), invalid (does not compile)
+    # killed, survived, unreached (no related test runs the statement), live (unreached, and a live
+    # test imports the module), invalid (does not compile)
+    outcome: str
     tests: tuple[str, ...]
     seconds: float
 
@@ -106,6 +116,14 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
+# Values of which another is as good: how a figure looks, how long to wait, how to check a caller.
+NO_FAULT_ARGUMENTS = re.compile(
+    r"^(color|\w*width|\w*size|\w*pad|alpha|zorder|rotation|dpi|font\w*|marker\w*|strict|daemon|"
+    r"indent|\w*timeout\w*|kw_only|slots|ensure_ascii|stacklevel|encoding)$"
+)
+NO_FAULT_CONSTANTS = re.compile(
+    r"^_?[A-Z][A-Z_]*(_S|_IN|_PT|_LETTERS|TIMEOUT\w*|BACKLOG|_COLOU?RS?)$"
+)
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -182,6 +200,14 @@ def _skipped(node: ast.AST) -> set[int]:
         parts = [node.annotation]
     elif _is_passed_over(node):
         parts = [node]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift):
+        parts = [node.left, node.right]  # sizes of buffers
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "round":
+        parts = [*node.args[1:]]
+    elif isinstance(node, ast.Call):
+        parts = [k for k in node.keywords if k.arg and NO_FAULT_ARGUMENTS.search(k.arg)]
+    elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+        parts = [node] if NO_FAULT_CONSTANTS.search(target.id) else []
     return {id(part) for part in parts if part is not None}
 
 
@@ -193,55 +219,64 @@ def _is_passed_over(node: ast.AST) -> bool:
     return isinstance(node, ast.Raise | ast.FormattedValue | ast.Assert)
 
 
-def _sites(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
-    """(parent, field, index, node) of what may be changed."""
-    todo: list[ast.AST] = [tree]
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node that may be changed: a field of its parent, inside the statement of a body."""
+
+    parent: ast.AST
+    field: str
+    index: int | None
+    node: ast.AST
+    body: list[ast.stmt]
+    statement: ast.stmt
+
+
+def _sites(tree: ast.Module) -> Iterator[Site]:
+    todo: list[tuple[ast.AST, list[ast.stmt], ast.stmt]] = [(tree, tree.body, tree.body[0])]
     while todo:
-        parent = todo.pop()
+        parent, body, statement = todo.pop()
         skipped = _skipped(parent)
         if id(parent) in skipped:
             continue
         for field, value in ast.iter_fields(parent):
             for index, node in enumerate(value) if isinstance(value, list) else ((None, value),):
                 if isinstance(node, ast.AST) and id(node) not in skipped:
-                    yield parent, field, index, node
-                    todo.append(node)
+                    inner = (value, node) if isinstance(node, ast.stmt) else (body, statement)
+                    yield Site(parent, field, index, node, *inner)
+                    todo.append((node, *inner))
 
 
 def python_mutants(path: Path) -> list[Callable[[], Mutant]]:
     """Every fault of a file; each is rendered when it is called."""
     source = path.read_text("utf-8")
     tree = ast.parse(source)
-    found: list[Callable[[], Mutant]] = []
-    for parent, field, index, node in _sites(tree):
-        for other in alternatives(node):
-            found.append(lambda a=(parent, field, index, node, other): _render(path, tree, *a))  # type: ignore[misc]
-    return found
+    return [
+        partial(_render, path, tree, site, other)
+        for site in _sites(tree)
+        for other in alternatives(site.node)
+    ]
 
 
-def _render(
-    path: Path,
-    tree: ast.Module,
-    parent: ast.AST,
-    field: str,
-    index: int | None,
-    node: ast.AST,
-    other: ast.AST,
-) -> Mutant:
-    ast.copy_location(other, node)
-    _put(parent, field, index, other)
+def _render(path: Path, tree: ast.Module, site: Site, other: ast.AST) -> Mutant:
+    """The file with the fault, and before it a note that the statement runs."""
+    note = ast.parse("__import__('sitecustomize').note_reached()").body[0]
+    ast.copy_location(other, site.node)
+    where = site.body.index(site.statement)
+    _put(site, other)
+    site.body.insert(where, note)
     text = ast.unparse(ast.fix_missing_locations(tree))
     after = _first_line(other)
-    _put(parent, field, index, node)
-    line = getattr(node, "lineno", 0)
-    return Mutant(str(path.relative_to(ROOT)), line, _first_line(node), after, text)
+    del site.body[where]
+    _put(site, site.node)
+    line = getattr(site.node, "lineno", 0)
+    return Mutant(str(path.relative_to(ROOT)), line, _first_line(site.node), after, text)
 
 
-def _put(parent: ast.AST, field: str, index: int | None, node: ast.AST) -> None:
-    if index is None:
-        setattr(parent, field, node)
+def _put(site: Site, node: ast.AST) -> None:
+    if site.index is None:
+        setattr(site.parent, site.field, node)
     else:
-        getattr(parent, field)[index] = node
+        getattr(site.parent, site.field)[site.index] = node
 
 
 def _first_line(node: ast.AST) -> str:
@@ -264,10 +299,44 @@ def imports() -> dict[str, frozenset[str]]:
         graph[module_of(path)] = _imports_of(path)
     for suite in SUITES:
         for path in (ROOT / "tests" / suite).rglob("*.py"):
-            name = path.stem if suite == "support" else str(path.relative_to(ROOT))
-            graph[name] = _imports_of(path)
-    known = frozenset(graph)
-    return {name: names & known for name, names in graph.items()}
+            is_test = path.stem.startswith("test_")
+            name = str(path.relative_to(ROOT)) if is_test else path.stem
+            name = f"{path.parent.name}.conftest" if name == "conftest" else name
+            fixtures = {f"{path.parent.name}.conftest"} if is_test else set()
+            graph[name] = _imports_of(path) | _commands_of(path) | fixtures
+    names = frozenset(graph)
+    return {name: used & names for name, used in graph.items()}
+
+
+def _commands_of(path: Path) -> frozenset[str]:
+    """Modules of the commands that a test runs, which are imported by name when they run."""
+    text = path.read_text("utf-8")
+    programs = frozenset(re.findall(r"weft(?:\.\w+)+", text))  # python -m weft.measure.mpi
+    if "weft.cli" not in text and '"weft"' not in text:
+        return programs
+    words = {
+        word
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for word in node.value.removeprefix("weft ").split(" ")[:1]
+    }
+    return programs | frozenset(
+        module_of(module)
+        for module in (SOURCES / "cli").rglob("*.py")
+        if words & _names_of_commands(module)
+    )
+
+
+@cache
+def _names_of_commands(module: Path) -> frozenset[str]:
+    """Commands whose code is in a module of weft.cli: `weft model` is in `model_link.py`, too."""
+    from weft.cli.parser import COMMANDS, TESTS
+
+    if module.stem == "tests":
+        return frozenset(TESTS)
+    if module.parent.name == "options":
+        return frozenset(name for name, (options, _) in COMMANDS.items() if options == module.stem)
+    return frozenset({module.stem, module.stem.split("_")[0]} & COMMANDS.keys())
 
 
 def _imports_of(path: Path) -> frozenset[str]:
@@ -301,13 +370,15 @@ def definitions(path: Path) -> frozenset[str]:
     return frozenset(name for name in names if not name.startswith("_"))
 
 
-def reachable_tests(module: str) -> set[str]:
-    """Test files that import a module, directly or by way of others; all if none is seen to."""
-    reached = edge = {module}
+@cache
+def reachable_tests(module: str) -> frozenset[str]:
+    """Test files that import a module, directly or by way of others, or run its command."""
+    reached: set[str] = {module}
+    edge = reached
     while edge:
         edge = {name for name, used in imports().items() if used & edge} - reached
         reached = reached | edge
-    return reached & set(test_words()) or set(test_words())  # commands are imported by name
+    return frozenset(reached & test_words().keys())
 
 
 def _path_words(path: Path) -> dict[str, float]:
@@ -319,15 +390,16 @@ def _path_words(path: Path) -> dict[str, float]:
 
 
 def related_tests(path: Path) -> list[str]:
-    """Test files that reach a module and use its names; those that use most of them first."""
-    scores: dict[str, float] = {}
-    for test in reachable_tests(module_of(path)):
+    """Test files that reach a module, live ones aside; those that use most of its names first."""
+    tests = [t for t in reachable_tests(module_of(path)) if not t.startswith(LIVE)]
+    scores = dict.fromkeys(tests, 0.0)
+    for test in tests:
         for name in definitions(path) & test_words()[test]:
             rarity = 1 / sum(name in words for words in test_words().values())
-            scores[test] = scores.get(test, 0) + rarity
+            scores[test] += rarity
         for word, weight in _path_words(path).items():
             if word in Path(test).stem:
-                scores[test] = scores.get(test, 0) + weight
+                scores[test] += weight
     return sorted(scores, key=lambda name: (-scores[name], name))
 
 
@@ -368,11 +440,16 @@ class Baseline:
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
+        self._lock = Lock()
         self._path = BUILD / "baseline.json"
         rows = json.loads(self._path.read_text("utf-8")) if self._path.exists() else {}
         self._seconds: dict[str, tuple[float, float | None]] = rows
 
     def seconds(self, name: str) -> float | None:
+        with self._lock:  # one after another: what they take is a limit for the mutants
+            return self._measure(name)
+
+    def _measure(self, name: str) -> float | None:
         changed = (ROOT / name).stat().st_mtime
         if name not in self._seconds or self._seconds[name][0] != changed:
             start = time.monotonic()
@@ -383,33 +460,42 @@ class Baseline:
             self._path.write_text(json.dumps(quick), "utf-8")
         return self._seconds[name][1]
 
-    def pick(self, path: Path) -> list[str]:
-        names = related_tests(path)
-        chosen: list[str] = []
-        for name in names:
-            if len(chosen) < MOST_TEST_FILES and self.seconds(name) is not None:
-                chosen.append(name)
-        return chosen
+    def pick(self, path: Path) -> Iterator[list[str]]:
+        """Batches of the tests related to a file, nearest first."""
+        usable = (name for name in related_tests(path) if self.seconds(name) is not None)
+        for _ in range(MOST_BATCHES):
+            if batch := list(islice(usable, MOST_TEST_FILES)):
+                yield batch
 
 
 def judge_python(mutant: Mutant, baseline: Baseline) -> Verdict:
-    tests = baseline.pick(ROOT / mutant.path)
-    if not tests:
-        return Verdict(mutant, "untested", (), 0)
-    folder = BUILD / "python" / f"{abs(hash(mutant))}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "mutant.py").write_text(mutant.text, "utf-8")
-    environment = {
-        "WEFT_MUTANT_OF": str(ROOT / mutant.path),
-        "WEFT_MUTANT": str(folder / "mutant.py"),
-        "PYTHONPATH": os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]).strip(":"),
-    }
-    start = time.monotonic()
-    limit_s = 20 + 4 * sum(baseline.seconds(name) or 0 for name in tests)
-    status, _ = run_tests(tests, environment, limit_s)
-    shutil.rmtree(folder)
-    outcome = "survived" if status == 0 else "killed"
+    path, start = ROOT / mutant.path, time.monotonic()
+    outcome, tests = "unreached", []
+    for batch in baseline.pick(path):
+        tests += batch
+        outcome = _try_tests(mutant, batch, 20 + 4 * sum(baseline.seconds(t) or 0 for t in batch))
+        if outcome != "unreached":
+            break
+    if outcome == "unreached" and any(
+        test.startswith(LIVE) for test in reachable_tests(module_of(path))
+    ):
+        outcome = "live"
     return Verdict(mutant, outcome, tuple(tests), time.monotonic() - start)
+
+
+def _try_tests(mutant: Mutant, tests: Sequence[str], limit_s: float) -> str:
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+        file = Path(folder, "mutant.py")
+        file.write_text(mutant.text, "utf-8")
+        environment = {
+            "WEFT_MUTANT_OF": str(ROOT / mutant.path),
+            "WEFT_MUTANT": str(file),
+            "PYTHONPATH": os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]).strip(":"),
+        }
+        status, _ = run_tests(tests, environment, limit_s)
+        if status != 0:
+            return "killed"
+        return "survived" if Path(folder, "reached").exists() else "unreached"
 
 
 # ---- Faults in C++ --------------------------------------------------------------------------
@@ -599,30 +685,30 @@ def judge(package: str, mutants: Sequence[Mutant], options: argparse.Namespace) 
         tree = CppTree()
         return [_show(tree.judge(package, mutant), options.verbose) for mutant in mutants]
     baseline = Baseline(options.test_limit)
-    for mutant in mutants:  # one after another: what they take is a limit for the mutants
-        baseline.pick(ROOT / mutant.path)
+    for mutant in mutants:
+        next(baseline.pick(ROOT / mutant.path), None)
     with ThreadPoolExecutor(options.jobs) as pool:
         verdicts = pool.map(lambda mutant: judge_python(mutant, baseline), mutants)
         return [_show(verdict, options.verbose) for verdict in verdicts]
 
 
 def _show(verdict: Verdict, verbose: bool) -> Verdict:
-    if verbose or verdict.outcome in ("survived", "untested"):
+    if verbose or verdict.outcome in ("survived", "unreached", "live"):
         print(f"{verdict.outcome:9}{verdict.mutant.describe()}", flush=True)
     return verdict
 
 
 def report(verdicts: dict[str, list[Verdict]]) -> str:
-    lines = [f"{'package':14}{'mutants':>8}{'killed':>8}{'rate':>7}"]
-    total = killed_in_all = 0
-    for package, judged in verdicts.items():
-        valid = [v for v in judged if v.outcome != "invalid"]
-        killed = sum(v.outcome == "killed" for v in valid)
-        total, killed_in_all = total + len(valid), killed_in_all + killed
-        rate = f"{100 * killed / len(valid):.0f} %" if valid else "-"
-        lines.append(f"{package:14}{len(valid):>8}{killed:>8}{rate:>7}")
-    rate = f"{100 * killed_in_all / total:.0f} %" if total else "-"
-    return "\n".join([*lines, f"{'all':14}{total:>8}{killed_in_all:>8}{rate:>7}"])
+    """Rates by package; what only live tests run is shown and not counted."""
+    rows = [*verdicts.items(), ("all", [v for judged in verdicts.values() for v in judged])]
+    lines = [f"{'package':14}{'mutants':>8}{'killed':>8}{'rate':>7}{'live':>6}"]
+    for package, judged in rows:
+        outcomes = Counter(verdict.outcome for verdict in judged)
+        killed = outcomes["killed"]
+        count = killed + outcomes["survived"] + outcomes["unreached"]
+        rate = f"{100 * killed / count:.0f} %" if count else "-"
+        lines.append(f"{package:14}{count:>8}{killed:>8}{rate:>7}{outcomes['live'] or '':>6}")
+    return "\n".join(lines)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -59,3 +59,17 @@ def test_as_many_messages_meet_a_stall_on_their_way_as_are_due_in_that_time():
     over = 2 * 50e3 / STALL_EVERY_NS
     assert histogram.quantile(1 - 0.9 * over) >= STALL_PS
     assert histogram.quantile(1 - 1.1 * over) < STALL_PS
+
+
+@pytest.mark.parametrize(("factor", "is_accurate"), [(1.005, True), (0.995, True), (1.03, False)])
+@pytest.mark.parametrize("which", [slice(None), slice(-2, None)], ids=["median", "tail"])
+def test_an_estimate_is_accurate_within_a_percent_at_the_median_and_in_the_tail(
+    which, factor, is_accurate
+):
+    truth = np.linspace(1e9, 2e9, 1000).astype(np.int64)
+    samples = truth.copy()
+    samples[which] = (samples[which] * factor).astype(np.int64)
+    judgement = Judgement(
+        estimator="e", target="t", samples_ps=samples, truth_ps=truth, late_ps=np.zeros_like(truth)
+    )
+    assert judgement.is_accurate() is is_accurate

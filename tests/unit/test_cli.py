@@ -265,3 +265,41 @@ def test_a_killed_worker_is_one_line_and_status_2(scenario, monkeypatch, capsys)
 
 def _die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+# ---- Points of a sweep ------------------------------------------------------------------------
+
+
+def test_a_sweep_prints_one_table_with_a_row_for_each_point(scenario, capsys):
+    assert main(["simulate", scenario, "--set", "seed=5", "--sweep", WINDOWS, "-j", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = (number for number, line in enumerate(lines) if "window" in line)
+    rows = lines[head + 1 :][: lines[head + 1 :].index("")]
+    assert [row.split()[0] for row in rows if row.split()[0].isdigit()] == ["1", "2", "3"]
+
+
+def test_a_key_is_set_or_swept_and_not_both(scenario, capsys):
+    both = ("--set", "seed=2", "--sweep", "seed=1,2")
+    assert "--set seed: is also given by --sweep" in error_line(capsys, "simulate", scenario, *both)
+    levels = ("--level", "flow", "--set", "level=packet")
+    assert "--level: is also given by --set" in error_line(capsys, "simulate", scenario, *levels)
+
+
+def test_a_report_names_the_run_of_every_file(scenario, capsys, monkeypatch):
+    for seed in ("1", "2"):
+        monkeypatch.setattr("sys.argv", ["weft", "simulate", f"seed={seed}"])
+        main(["simulate", scenario, "--set", f"seed={seed}", "-o", f"{seed}.jsonl"])
+    capsys.readouterr()
+    assert main(["report", "1.jsonl", "2.jsonl", "-o", "report.html"]) == 0
+    assert capsys.readouterr().out == "report.html: 2 records\n"
+    page = Path("report.html").read_text("utf-8")
+    assert "weft simulate seed=1" in page
+    assert "weft simulate seed=2" in page
+
+
+@pytest.mark.usefixtures("scenario")
+def test_a_report_of_no_records_is_refused(capsys):
+    write_records("none.jsonl", [])
+    line = error_line(capsys, "report", "none.jsonl", "-o", "report.html")
+    assert "none.jsonl: holds no records" in line
+    assert not Path("report.html").exists()

@@ -244,3 +244,11 @@ def test_large_fabrics_are_routed_in_seconds(build):
 @pytest.mark.parametrize("routing", ["destination_modulo", "up_down", "ecmp"])
 def test_the_papers_fabric_cannot_deadlock(routing):
     assert find_cycle(papers_1944(routing=routing)) is None
+
+
+def test_routes_are_equal_to_routes_alone_that_send_every_packet_alike():
+    fabric, other = leaf_spine(2, 2, 2), leaf_spine(2, 2, 3)
+    assert fabric.routes == leaf_spine(2, 2, 2).routes
+    assert fabric.routes != other.routes
+    assert fabric.routes != "routes"
+    assert fabric.routes != leaf_spine(2, 2, 2, routing="ecmp").routes

@@ -65,15 +65,16 @@ def test_each_tier_of_links_from_the_hosts_up_has_its_rate_and_delay(name):
     counts, tiers = TIERS[name]
     rates, delays = ["4xFDR", "4xEDR", "4xHDR"], ["1 ns", "2 ns", "3 ns"]
     fabric = TOPOLOGIES[name](*counts, rate=rates[: len(tiers)], delay=delays[: len(tiers)])
-    by_ends = {
-        "-".join(fabric.nodes[end.node].name.rstrip("0123456789") for end in (link.a, link.b)): (
+    kinds = {
+        (
+            "-".join(fabric.nodes[end.node].name.rstrip("0123456789") for end in (link.a, link.b)),
             link.rate_name,
             link.delay_ps,
         )
         for link in fabric.links
     }
-    assert by_ends == {
-        tier: (rate, 1000 * number)
+    assert kinds == {
+        (tier, rate, 1000 * number)
         for number, (tier, rate) in enumerate(zip(tiers, rates, strict=False), 1)
     }
     with pytest.raises(InputError, match=f"{name} rate: 4 values .* {len(tiers)} from the hosts"):

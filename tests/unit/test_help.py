@@ -183,3 +183,10 @@ def test_help_states_a_default_once() -> None:
     assert lines["--stated"].endswith("(default: three)")
     assert lines["--flag"].endswith("on")
     assert lines["--empty"].endswith("text")
+
+
+def test_a_command_with_actions_needs_one_of_them() -> None:
+    for parser in walk(build_parser()):
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                assert action.required, parser.prog

@@ -8,10 +8,17 @@ from host_tree import plant
 from weft.errors import InputError
 from weft.host.machine.cpu import pick_cpus, read_cpu_times, read_processors
 from weft.host.machine.devices import find_numa_node, list_interfaces, list_rdma_devices
-from weft.host.machine.examination import check_cpus, check_devices, check_interfaces, check_memory
+from weft.host.machine.examination import (
+    check_cpus,
+    check_devices,
+    check_interfaces,
+    check_memory,
+    check_noise,
+)
 from weft.host.machine.kernel_files import read_cpu_limit, read_memory_limit_bytes
 from weft.host.machine.memory import parse_transparent_mode, read_memory
-from weft.host.machine.noise import choose_cpu_pairs, describe_relation
+from weft.host.machine.noise import HostNoise, choose_cpu_pairs, describe_relation
+from weft.records import Histogram
 
 
 @pytest.fixture
@@ -227,3 +234,17 @@ def test_a_low_memlock_matters_only_where_there_is_rdma(mlx5):
     assert list(check_memory(read_memory(mlx5), "2M", ())) == []
     (finding,) = check_memory(read_memory(mlx5), "4K", ())
     assert finding.what == "message buffers get 4 KiB pages"
+
+
+@pytest.mark.parametrize(
+    ("gaps_us", "watched_ns", "is_noisy"),
+    [([], 10**9, False), ([50], 10**9, False), ([2_000], 10**11, True), ([50] * 300, 10**9, True)],
+)
+def test_a_host_is_noisy_if_it_loses_much_time_or_much_at_once(gaps_us, watched_ns, is_noisy):
+    gaps = Histogram()
+    for gap_us in gaps_us:
+        gaps.record(gap_us * 10**6)
+    findings = list(check_noise(HostNoise(cpu=0, watched_ns=watched_ns, gaps=gaps)))
+    assert bool(findings) is is_noisy
+    if gaps_us == [2_000]:
+        assert "at most 2,000 µs at once" in findings[0].what

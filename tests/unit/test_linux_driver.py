@@ -13,9 +13,10 @@ import pytest
 
 from weft.errors import InputError
 from weft.fabric import leaf_spine, one_switch
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Failed, PortName
-from weft.switches.linux import LinuxSwitches, open_agents
+from weft.switches.linux import LinuxSwitches, htb_ports, open_agents
 from weft.switches.linux.agent import RequestHandler, Server
 from weft.switches.linux.agent_connection import (
     REQUESTS,
@@ -161,3 +162,20 @@ def test_a_request_whose_time_was_over_before_the_handshake_is_never_sent(
         answer = made.read([port])[port]  # "still owes an answer" until the handshake is over
     agent.join()
     assert requests == [ReadTables([2])]
+
+
+@pytest.mark.parametrize(
+    ("speed", "has_device", "bps"),
+    [("100000", True, 10**11), ("-1", True, None), ("0", True, None), ("100", False, None)],
+)
+def test_the_speed_of_a_port_is_that_of_a_physical_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, speed: str, has_device: bool, bps: int | None
+) -> None:
+    monkeypatch.setattr(htb_ports, "INTERFACES", tmp_path)
+    (tmp_path / "eth0").mkdir()
+    (tmp_path / "eth0/speed").write_text(speed)
+    if has_device:
+        (tmp_path / "eth0/device").mkdir()
+    assert htb_ports._read_speed_bps(LinkEnd(None, "eth0")) == bps
+    assert htb_ports._read_speed_bps(LinkEnd("elsewhere", "eth0")) is None
+    assert htb_ports._read_speed_bps(LinkEnd(None, "eth1")) is None

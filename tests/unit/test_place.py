@@ -67,7 +67,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(places, "ROOT", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(places, "find_interfaces", lambda names: tuple(dict.fromkeys(names)))
-    for name, speed in (("eth0", "1000"), ("eth1", "1000"), ("ib0", "100"), ("down", "-1")):
+    for name, speed in (
+        ("eth0", "1000"),
+        ("eth1", "1000"),
+        ("ib0", "100"),
+        ("slow", "1"),
+        ("down", "-1"),
+        ("zero", "0"),
+    ):
         (tmp_path / "sys/class/net" / name).mkdir(parents=True)
         (tmp_path / "sys/class/net" / name / "speed").write_text(speed)
     return tmp_path
@@ -95,13 +102,19 @@ def test_named_interfaces_are_capped_in_both_directions_at_shares_of_their_speed
         assert changed[1][:2] == ([LinkEnd(None, "lo")], False)
 
 
+@pytest.mark.usefixtures("root")
+def test_the_speed_of_an_interface_is_in_megabits() -> None:
+    assert places.read_speed_bps(["slow"]) == 1e6
+    assert places.read_speed_bps(["eth0", "eth1"]) == 1e9
+
+
 def test_what_loopback_receives_is_what_it_has_sent() -> None:
     assert [*places.interface_ends(["eth0", "lo"], sending_only=False)] == BOTH
     assert [*places.interface_ends(["eth0", "lo"], sending_only=True)] == BOTH[:2]
 
 
 @pytest.mark.usefixtures("root")
-@pytest.mark.parametrize("names", [["eth0", "ib0"], ["down"], ["gone"]])
+@pytest.mark.parametrize("names", [["eth0", "ib0"], ["down"], ["zero"], ["gone"]])
 def test_interfaces_that_do_not_say_one_speed_need_a_rate(names: list[str]) -> None:
     with pytest.raises(InputError, match=r"link rate: the interfaces do not say it .*give --rate"):
         build_interface_place(names, None, allow_default_route=False)

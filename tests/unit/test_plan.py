@@ -112,6 +112,7 @@ def _drop(path: str) -> Callable[[dict[str, Any]], None]:
         (_set("duration", 2), "is not a time"),
         (_set("repetitions", 0), "repetitions: 0 is out of range"),
         (_set("colour", "red"), "colour: is not a known key"),
+        (_set("host.0.colour", "red"), "host.receiver.colour: is not a known key"),
         (_set("traffic.0.colour", "red"), "traffic.probe.colour: is not a known key"),
         (_set("traffic.0.depth", 4), "traffic.probe.depth: is not a known key"),
         (_set("traffic.1.post_list", 16), "traffic.senders.post-list: 16 exceeds the 8 messages"),

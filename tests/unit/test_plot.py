@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
 from weft.plot import (
@@ -251,3 +252,39 @@ def _log_axis(ax, values):
     ax.plot([0, 1], values)
     ax.set_yscale("log")
     label_log_axis(ax.yaxis)
+
+
+def test_a_lone_point_has_no_line_and_points_of_a_sweep_have_one():
+    lines = {"lone": {1: 2.0}, "swept": {1: 2.0, 2: 3.0}}
+    lone, swept = axes_of(lambda ax: sweep(ax, lines, "ps", "rtt", "window")).get_lines()
+    assert (lone.get_linestyle(), swept.get_linestyle()) == ("None", "--")
+
+
+def test_three_values_far_apart_are_too_few_for_a_log_axis_and_four_are_enough():
+    for count, scale in ((3, "linear"), (4, "log")):
+        rates = {float(10**n): 1.0 for n in range(count)}
+        axes = axes_of(lambda ax, r=rates: sweep(ax, {"": r}, "b/s", "rate", "window"))
+        assert axes.get_xscale() == scale
+
+
+def test_a_bar_joins_the_published_value_with_ours():
+    points = [PublishedPoint(label="a", published=2.0, ours=1.5)]
+    axes = axes_of(lambda ax: compare_published(ax, points, "", "x"))
+    (bar,) = (c for c in axes.collections if isinstance(c, LineCollection))
+    assert [segment.tolist() for segment in bar.get_segments()] == [[[2.0, 0.0], [1.5, 0.0]]]
+
+
+def test_the_tail_view_has_ticks_at_the_percentiles_alone():
+    axes = axes_of(lambda ax: cdf_tail(ax, rtts(), "rtt"))
+    assert axes.yaxis.get_minorticklocs().tolist() == []
+    assert axes.yaxis.get_majorticklocs()[:3].tolist() == pytest.approx([0, 0.30103, 1])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "columns"),
+    [((5, 5), 2), ((5,) * 6, 4), ((5, 50), 1), ((50, 5), 1), ((22, 22, 22), 3), ((90, 90), 1)],
+)
+def test_a_legend_has_as_many_columns_as_its_longest_label_lets_fit(lengths, columns):
+    labels = {f"{n}".ljust(length, "x"): {1: 2.0} for n, length in enumerate(lengths)}
+    axes = axes_of(lambda ax: sweep(ax, labels, "ps", "rtt", "window"))
+    assert axes.get_legend()._ncols == columns

@@ -503,3 +503,10 @@ def test_settling_orders_the_last_run_and_keeps_every_header(tmp_path: Path):
     headers, records = read_records(path)
     assert len(headers) == 3
     assert [r.name for r in records] == ["good", "first", "stale"]
+
+
+def test_a_missing_directory_is_created_with_those_above_it(tmp_path: Path):
+    path = tmp_path / "a" / "b"
+    assert check_directory(path) == path
+    assert path.is_dir()
+    assert check_directory(path) == path

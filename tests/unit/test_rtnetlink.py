@@ -19,11 +19,15 @@ from weft.errors import InputError
 from weft.host.net import qdisc
 from weft.host.net.qdisc import ADD, HtbClass, TokenBucket
 from weft.host.net.rtnetlink import (
+    DELETE_LINK,
     GET_LINK,
+    NEW_LINK,
     KernelRefusal,
     Message,
     Rtnetlink,
     pack_attribute,
+    pack_link_deletion,
+    pack_new_link,
     unpack_attributes,
 )
 
@@ -265,3 +269,16 @@ def test_requests_go_in_batches_of_128_and_the_last_of_each_asks_for_an_answer(
         flags = [struct.unpack_from("=IHHII", datagram, 16 * n)[2] for n in range(size)]
         assert len(datagram) == 16 * size
         assert flags == [0x1] * (size - 1) + [0x5]  # NLM_F_REQUEST, NLM_F_ACK
+
+
+def test_a_new_link_is_of_no_index_and_up_and_a_deletion_names_its_index() -> None:
+    message = pack_new_link("ifb7", "ifb")
+    assert message.kind == NEW_LINK
+    # struct ifinfomsg: family, type, index, flags, the flags that change
+    assert struct.unpack("=BxHiII", message.body[:16]) == (0, 0, 0, 1, 1)
+    attributes = unpack_attributes(message.body[16:])
+    assert attributes[3] == b"ifb7\0"
+    assert unpack_attributes(attributes[18]) == {1: b"ifb"}
+    deletion = pack_link_deletion(9)
+    assert (deletion.kind, deletion.flags) == (DELETE_LINK, 0)
+    assert struct.unpack("=BxHiII", deletion.body) == (0, 0, 9, 0, 0)

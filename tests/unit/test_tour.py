@@ -4,7 +4,7 @@ import pytest
 
 from weft.cli import main
 from weft.records import read_records
-from weft.studies.tour import TOUR, Skip, Stop, _run_weft
+from weft.studies.tour import TOUR, Skip, Stop, _run_weft, _take_table
 
 
 def test_the_tour_is_the_switch_the_two_hops_and_the_gamed_lane():
@@ -49,3 +49,10 @@ def test_a_stop_that_fails_is_skipped_with_the_commands_reason(tmp_path):
 def test_a_report_that_cannot_be_written_is_exit_status_2(tmp_path, capsys):
     assert main(["tour", "-o", str(tmp_path / "missing" / "report.html")]) == 2
     assert "missing" in capsys.readouterr().err
+
+
+def test_a_table_is_taken_from_its_head_to_the_first_empty_line():
+    lines = ["noise", "share slow", "0.1 2", "", "more"]
+    assert _take_table(lines, "share ") == ["share slow", "0.1 2"]
+    assert _take_table(lines[:3], "share ") == ["share slow", "0.1 2"]
+    assert _take_table(["a", "b", "", "c"], "share ") == ["a", "b"]

@@ -30,6 +30,7 @@ from weft.wire import (
     encode_refusal,
     read_token,
 )
+from weft.wire.frames import Seal
 from weft.wire.handshake import Hello, Prove, Ready, Welcome, derive_keys
 
 TOKEN = b"correct horse battery staple"
@@ -289,3 +290,10 @@ def test_a_silent_server_and_one_that_hangs_up_are_distinguished(monkeypatch):
         assert find_problem(where).startswith(("closed the connection", "broke off"))
     with serving(lambda connection: [*iter(lambda: connection.recv(99), b"")]) as where:
         assert find_problem(where) == "says nothing for 0.2 s: it hangs, or is not weft"
+
+
+def test_each_side_sends_with_its_own_key_and_receives_with_the_other():
+    keys = derive_keys(TOKEN, "aa", "bb")
+    client, server = Seal(keys.client_seal).tag(b"x"), Seal(keys.server_seal).tag(b"x")
+    assert [seal.tag(b"x") for seal in keys.seals(server=True)] == [server, client]
+    assert [seal.tag(b"x") for seal in keys.seals(server=False)] == [client, server]

@@ -87,7 +87,6 @@ def cdf_tail(ax: Axes, distributions: Distributions, quantity: str) -> None:
         ax.plot(values, nines, label=label, **line_style(i))
     ticks = [0, math.log10(2), *range(1, math.floor(top) + 1)]
     ax.yaxis.set_major_locator(FixedLocator(ticks))
-    ax.yaxis.minorticks_off()
     ax.yaxis.set_major_formatter(lambda nines, _: percentile_label(nines))
     ax.set_ylim(0, top + 0.1)
     ax.set_ylabel("percentile")

@@ -349,6 +349,7 @@ SECTIONS = {
     "[congestion]": scenario(congestion=WRONG),
     "[flow]": scenario(flow=WRONG),
     "[lanes]": scenario(lanes=WRONG),
+    "[lanes.budget]": scenario(lanes={"budget": {"sl": 1, "rate": "1 Gb/s"} | WRONG}),
     "[[lanes.port]]": scenario(lanes={"port": [PORT | WRONG]}),
 }
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -46,6 +46,7 @@ from weft.records import (
 )
 from weft.records.schema import Row
 from weft.simulate.job_traffic import add_jobs, has_jobs
+from weft.simulate.lane_budget import Demotion, demote_flows
 from weft.simulate.port_controller import LivePorts, PortController, check_controller
 from weft.simulate.scenario import Scenario
 from weft.simulate.traffic import NEVER_PS, Part
@@ -104,6 +105,7 @@ def simulate(
     if scenario.loggop is not None:
         return _simulate_loggop(scenario, scenario.loggop)
     threads = threads or len(os.sched_getaffinity(0))
+    scenario, demotions = demote_flows(scenario, lambda s: build_simulation(s, threads)[0])
     if controller is None:
         simulation, groups = _build_level(scenario, threads, skip_steady=skip_steady)
         ended = _run_slices(simulation, scenario.duration_ps, progress)
@@ -117,7 +119,7 @@ def simulate(
             "the same",
             stacklevel=2,
         )
-    record = _build_record(scenario, simulation, groups, ended)
+    record = _add_demotions(_build_record(scenario, simulation, groups, ended), demotions)
     if has_jobs(scenario):
         run_alone = None if ended == "interrupted" else partial(_end_operations, threads)
         record = add_jobs(record, scenario, simulation.operations_ended_ps(), run_alone)
@@ -379,6 +381,23 @@ def _build_record(
         topology=_build_topology(scenario.fabric),
         notes=notes,
         provenance=_provenance(scenario),
+    )
+
+
+def _add_demotions(record: Record, demotions: Sequence[Demotion]) -> Record:
+    """Notes which flows were demoted; the first of each part is a quantity."""
+    if not demotions:
+        return record
+    times = {d.part: Scalar(d.at_ps / 1e6, "us") for d in reversed(demotions)}
+    notes = [
+        f"{d.part}: {d.flow} exceeded its budget and was demoted at {d.at_ps / 1e6:.6g} us"
+        for d in demotions
+    ]
+    quantities = {f"{part}.demoted": time for part, time in times.items()}
+    return replace(
+        record,
+        quantities={**record.quantities, **quantities},
+        notes=[*record.notes, *notes[:SHOWN_FLOWS]],
     )
 
 

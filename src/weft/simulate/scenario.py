@@ -28,6 +28,7 @@ from weft.fabric.fabric import MAX_PORTS
 from weft.fabric.soundness import MAX_LANES
 from weft.fabric.toml_file import build_topology, read_toml
 from weft.simulate.job_traffic import read_jobs
+from weft.simulate.lane_budget import LaneBudget, read_budget
 from weft.simulate.traffic import NEVER_PS, Part, Traffic, read_traffic
 from weft.simulate.workload.chakra import list_rank_files
 from weft.simulate.workload.scenario_tables import LogGopScenario, read_loggop
@@ -57,6 +58,7 @@ class LanePlan:
     served: frozenset[int]  # lanes that some entry of the tables serves
     port_tables: tuple[tuple[int, int, ArbTables], ...] = ()
     port_sl2vl: tuple[tuple[int, int, int, tuple[int, ...]], ...] = ()
+    budget: LaneBudget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +294,8 @@ def _check_flow_level(scenario: Scenario, data: Mapping[str, Any], top: Table) -
             raise InputError(top.place("lanes.high_limit"), problem, "use 255, no limit")
     if scenario.switches.congestion.enabled:
         raise InputError(top.place("congestion.enabled"), "has no meaning at flow level", remedy)
+    if scenario.lanes.budget is not None:
+        raise InputError(top.place("lanes.budget"), "has no meaning at flow level", remedy)
     if scenario.sample_ps:
         raise InputError(top.place("sample_queues_every"), "has no meaning at flow level", remedy)
 
@@ -466,9 +470,15 @@ def _read_lanes(table: Table, fabric: Fabric) -> LanePlan:
         if port.has("low") or port.has("high"):
             ports.append((node, number, _read_arbitration(port, lanes)[0]))
         port.done()
+    budget = read_budget(table.table_if_given("budget"))
     table.done()
     return LanePlan(
-        sl2vl=sl2vl, tables=tables, served=served, port_tables=tuple(ports), port_sl2vl=tuple(maps)
+        sl2vl=sl2vl,
+        tables=tables,
+        served=served,
+        port_tables=tuple(ports),
+        port_sl2vl=tuple(maps),
+        budget=budget,
     )
 
 

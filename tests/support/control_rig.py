@@ -45,7 +45,8 @@ class Memory:
         self.away = self.lost = False
         self.writes: list[set[PortName]] = []
         self.reads: list[int] = []  # ports of each
-        self.discoveries = self.seconds = self.closed = 0
+        self.discoveries = self.seconds = self.closed = self.looks = 0
+        self.changed = False  # what a look at links and routes says, once
         self.fails: Callable[[PortName], bool] = lambda _: False
 
     def discover(self) -> Fabric:
@@ -53,6 +54,11 @@ class Memory:
         if self.away or self.lost:
             raise InputError("switches", "no answer")
         return self.fabric
+
+    def has_changed(self) -> bool:
+        self.looks += 1
+        changed, self.changed = self.changed, False
+        return changed
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
         return {name: self.ability if name in self.held else Failed("?") for name in ports}

@@ -203,6 +203,35 @@ def test_a_fabric_that_changes_is_noticed_and_connections_take_their_new_paths(r
     assert is_programmed(rig)
 
 
+def test_a_link_that_is_seen_to_fail_moves_the_tables_within_three_seconds(rig: Rig) -> None:
+    """The clock of the rig stands: only watching and confirming take time."""
+    rig.turn()
+    start(rig)
+    rig.turn()
+    rig.switches.fabric = seen_without(FABRIC, "spine0")
+    rig.switches.changed = True
+    began_s = rig.clock.now_s
+    while rig.engine.state.paths.fabric == FABRIC and rig.clock.now_s < began_s + 60:
+        rig.clock.now_s += 0.1
+        rig.turn()
+    rig.settle()
+    assert rig.clock.now_s - began_s <= 3.0
+    assert is_programmed(rig)
+
+
+def test_after_a_change_the_fabric_is_discovered_until_it_has_settled(rig: Rig) -> None:
+    rig.turn()
+    rig.switches.changed = True
+    rig.clock.now_s += 1.0
+    rig.turn()
+    before = rig.switches.discoveries
+    for _ in range(30):
+        rig.clock.now_s += 1.0
+        rig.turn()
+    assert 8 <= rig.switches.discoveries - before <= 12, "each second for ten seconds"
+    assert rig.switches.looks >= 30
+
+
 def test_a_switch_that_leaves_the_fabric_is_not_counted_as_failing(rig: Rig) -> None:
     rig.turn()
     start(rig)

@@ -485,3 +485,33 @@ def test_levels_outside_the_sixteen_are_refused() -> None:
     subnet, _ = three_hosts()
     with pytest.raises(InputError, match="use 1 to 16"):
         InfinibandSwitches(subnet, levels=17)
+
+
+# ---- Changes of the fabric ----------------------------------------------------------------------
+
+
+def test_a_look_sees_links_that_go_and_come_and_routes_that_change() -> None:
+    subnet, devices = three_hosts()
+    switch = next(device for device in devices if device.kind == SWITCHING)
+    driver = InfinibandSwitches(subnet)
+    assert not driver.has_changed(), "nothing is discovered yet"
+    driver.discover()
+    assert not driver.has_changed()
+    switch.table = {**switch.table, 0: bytes(64)}
+    assert driver.has_changed()
+    assert not driver.has_changed(), "each route is news once"
+    port, (host, host_port) = list(switch.cables.items())[-1]
+    del switch.cables[port], host.cables[host_port]
+    assert driver.has_changed()
+    driver.discover()
+    assert not driver.has_changed()
+    cable(switch, port, host, host_port)
+    assert driver.has_changed()
+
+
+def test_a_switch_that_is_silent_is_left_to_the_next_discovery() -> None:
+    subnet, devices = three_hosts()
+    driver = InfinibandSwitches(subnet)
+    driver.discover()
+    subnet.silent = {device.guid for device in devices if device.kind == SWITCHING}
+    assert not driver.has_changed()

@@ -154,6 +154,10 @@ class Switches(PortProgrammer, Protocol):
         """The fabric with its routes; node names are unique."""
         ...
 
+    def has_changed(self) -> bool:
+        """Whether links or routes may differ from the last discovery; cheaper than another one."""
+        ...
+
     @property
     def addresses(self) -> Mapping[str, str]:
         """Host names by network address, as of the last discovery."""

@@ -244,6 +244,7 @@ def _pace(table: Table) -> Pace:
     return Pace(
         check_s=table.number("check_s", 0.01, _DAY_S, defaults.check_s),
         topology_s=table.number("topology_s", 0.01, _DAY_S, defaults.topology_s),
+        watch_s=table.number("watch_s", 0.01, _DAY_S, defaults.watch_s),
     )
 
 

@@ -1,6 +1,8 @@
 """The thread that discovers the fabric, retries failing nodes and polices the fabric's edge.
 
 The fabric is discovered at intervals, and sooner when ports fail or a client names an unknown host.
+Links and routes are watched in between: when one changes, the fabric is discovered at once, and
+each second until it has settled.
 A discovery that lacks something may have seen only a part: it counts when the next one confirms it.
 Unreachable switches are retried; if no port answers either, the drivers are opened again.
 Discoveries and nodes that do not answer can take seconds, so this thread has a driver of its own.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from math import inf
 
 from weft.control.runtime.audit import LogLine
 from weft.control.runtime.drivers import SwitchDrivers
@@ -26,6 +29,10 @@ from weft.switches import Ability, PortName, Switches, Taken
 from weft.units import format_count
 
 CONFIRM_S = 2.0
+CONFIRM_CHANGE_S = 0.5  # where a link or route was seen to change
+SETTLE_S = 10.0  # after such a change: the subnet manager is at work
+_SETTLE_STEP_S = 1.0
+_WATCH_PART = 0.4  # of the time at most, for watching
 _IDLE_S = 0.1
 _SOON_S = 2.0  # to a requested discovery; twice as long each time that it finds nothing new
 _TRIES = 2  # discoveries that fail before the drivers are opened again
@@ -56,6 +63,8 @@ class Explorer:
         self._unconfirmed: FabricChanged | None = None
         self._lock = threading.Lock()  # guards what `request_discovery` changes
         self._due_s = self._discovered_s = clock()
+        self._watch_s = clock()
+        self._settle_s = -inf  # until when the fabric may go on changing
         self._is_requested = False
         self._fruitless = 0  # requested discoveries in a row that found nothing new
         self._failures = 0  # failed discoveries in a row
@@ -96,6 +105,8 @@ class Explorer:
         if self._reconciler.failures > self._port_failures:
             self._port_failures = self._reconciler.failures
             self.request_discovery()
+        if self._drivers.is_lent and self._clock() >= self._watch_s:
+            self._watch()
         if self._clock() >= self._due_s:
             self._discover()
         if not self._drivers.is_lent:
@@ -105,6 +116,21 @@ class Explorer:
         return self._reconciler.retry_failing(self._drivers.scout())
 
     # ---- Discovery ----------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Discovers at once if a link or route has changed."""
+        started_s = self._clock()
+        try:
+            has_changed = self._drivers.scout().has_changed()
+        except (WeftError, OSError):
+            has_changed = False  # the next discovery says why
+        now_s = self._clock()
+        rest_s = (now_s - started_s) * (1 - _WATCH_PART) / _WATCH_PART
+        self._watch_s = now_s + max(self._pace.watch_s, rest_s)
+        if has_changed:
+            self._settle_s = now_s + SETTLE_S
+            with self._lock:
+                self._due_s = now_s
 
     def _discover(self) -> None:
         with self._lock:
@@ -172,6 +198,8 @@ class Explorer:
             self._fruitless = self._fruitless + 1 if is_fruitless else 0
             self._discovered_s = self._clock()
             next_s = self._discovered_s + self._pace.topology_s
+            if self._discovered_s < self._settle_s:
+                next_s = min(next_s, self._discovered_s + _SETTLE_STEP_S)
             self._due_s = min(next_s, self._soon_s) if self._is_requested else next_s
 
     def _is_confirmed(self, event: FabricChanged) -> bool:
@@ -181,7 +209,8 @@ class Explorer:
             self._unconfirmed = None
             return True
         self._unconfirmed = event
-        self._due_s = self._clock() + CONFIRM_S
+        now_s = self._clock()
+        self._due_s = now_s + (CONFIRM_CHANGE_S if now_s < self._settle_s else CONFIRM_S)
         self._log(LogLine(f"fabric {event.fabric.name}: {losses}; looking again", "warning"))
         return False
 

@@ -30,13 +30,15 @@ _Ports = TypeVar("_Ports", bound=Collection[PortName])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often all ports are read and the fabric is discovered, and ports handled at once.
+    """How often all ports are read, the fabric is discovered and watched for changes, and ports
+    handled at once.
 
     A new target waits for at most one check. Writes are larger: a whole fabric is done sooner.
     """
 
     check_s: float = 10.0
     topology_s: float = 60.0
+    watch_s: float = 1.0
     ports_per_check: int = 64
     ports_per_write: int = 1024
 

@@ -21,6 +21,7 @@ from weft.switches.infiniband import mad
 from weft.switches.infiniband.mad import PortInfo, Smp
 from weft.switches.infiniband.mad_transport import Refusal, SmpClient
 from weft.switches.infiniband.subnet_discovery import Subnet, discover_subnet
+from weft.switches.infiniband.subnet_watch import SubnetWatch
 from weft.switches.infiniband.vl_ports import PortAddress, PortReader, ask_ports
 from weft.switches.infiniband.vl_tables import (
     PortTables,
@@ -76,12 +77,18 @@ class InfinibandSwitches:
         self._reader = PortReader(client)
         self._subnet: Subnet | None = None
         self._info: dict[PortName, PortInfo] = {}
+        self._watch: SubnetWatch | None = None
         self._is_second = False
 
     def discover(self) -> Fabric:
         self._subnet = discover_subnet(self._client)
         self._info = {}
+        self._watch = SubnetWatch(self._subnet)
         return self._subnet.fabric
+
+    def has_changed(self) -> bool:
+        """Whether a link is up or down since, or a forwarding table differs; some are read."""
+        return self._watch is not None and self._watch.has_changed(self._client)
 
     @property
     def unanswered(self) -> tuple[PortName, ...]:

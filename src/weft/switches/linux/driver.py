@@ -79,6 +79,7 @@ class LinuxSwitches:
         self._timeouts = timeouts
         self.addresses: Mapping[str, str] = {}
         self.notes: tuple[str, ...] = ()
+        self._forwarding: dict[str, list[tuple[str, int]]] = {}  # by node, as of the last discovery
         self._guarded: dict[str, MarkRules] = {}  # by node: what its agent was told
 
     def discover(self) -> Fabric:
@@ -88,15 +89,23 @@ class LinuxSwitches:
         _raise_taken(silent)
         if silent and len(silent) == len(answers):
             raise silent[0]
-        discovery = self._build_discovery(
-            {
-                node: dict(answer.forwarding)
-                for node, answer in answers.items()
-                if isinstance(answer, Description)
-            }
-        )
+        self._forwarding = {
+            node: answer.forwarding
+            for node, answer in answers.items()
+            if isinstance(answer, Description)
+        }
+        discovery = self._build_discovery({n: dict(pairs) for n, pairs in self._forwarding.items()})
         self.addresses, self.notes = discovery.addresses, (*map(str, silent), *discovery.notes)
         return discovery.fabric
+
+    def has_changed(self) -> bool:
+        """Whether a bridge has learned other routes; agents that do not answer say nothing."""
+        answers = self._ask_agents(dict.fromkeys(self._agents, Describe()), self._timeouts.ports_s)
+        return any(
+            isinstance(answer, Description)
+            and self._forwarding.get(node, answer.forwarding) != answer.forwarding
+            for node, answer in answers.items()
+        )
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
         requests = {node: ReadAbilities(ns) for node, ns in _group_by_node(ports).items()}

@@ -15,7 +15,7 @@ from serve_process import wait_until
 
 from weft.fabric import Fabric, leaf_spine, write_toml
 
-START_S = 60.0
+START_S = 180.0  # of a machine that others keep busy
 
 
 class MemberProcess(ControlProcess):
@@ -29,6 +29,7 @@ class MemberProcess(ControlProcess):
         *,
         fabric: Fabric | None = None,
         ttl_s: float = 2.0,
+        group: str = "fabric",
         more: str = "",
     ) -> None:
         self.folder, self.name = folder, name
@@ -40,7 +41,8 @@ class MemberProcess(ControlProcess):
         self.file.write_text(
             'listen = "127.0.0.1:0"\nlisten_without_tls = true\n'
             f'store = "{name}.db"\napps = "apps"\nsocket = "{name}.sock"\n'
-            f"[etcd]\nendpoints = [{endpoints}]\nttl_s = {ttl_s}\nwrite_s = 0.5\n{more}\n"
+            f"[etcd]\nendpoints = [{endpoints}]\nttl_s = {ttl_s}\nwrite_s = 0.5\n"
+            f'group = "{group}"\n{more}\n'
             '[policy]\nmanaged_share = 1.0\n[switches]\ndriver = "simulated"\n'
             'fabric = "fabric.toml"\nregisters = "registers"\ncheck_s = 1.0\n'
         )
@@ -79,6 +81,9 @@ class MemberProcess(ControlProcess):
 
 def find_owner(members: list[MemberProcess]) -> MemberProcess:
     def find() -> Any:
+        for member in members:
+            ended = member.process is not None and member.process.poll() == 2
+            assert not ended, member.errors.read_text()
         return [member for member in members if member.find_address() is not None]
 
     owner: MemberProcess = wait_until(find, "a member owns the group", START_S)[-1]

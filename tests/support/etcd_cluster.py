@@ -19,7 +19,7 @@ from serve_process import wait_until
 from weft.control.cluster.etcd_client import EtcdClient
 from weft.errors import InputError
 
-START_S = 60.0
+START_S = 180.0
 
 
 def need_etcd() -> None:

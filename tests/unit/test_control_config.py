@@ -175,8 +175,8 @@ def test_a_socket_is_everybody_s_or_a_group_s(tmp_path: Path, more: str, mode: i
         (
             "[switches]",
             "[tsl]\n[switches]",
-            "tsl: is not a known key; known here: access, apps, etcd, hosts, leases, limits, "
-            "listen, listen_without_tls, metrics, policy, quotas, revisions, socket, "
+            "tsl: is not a known key; known here: access, apps, etcd, groups, hosts, leases, "
+            "limits, listen, listen_without_tls, metrics, policy, quotas, revisions, socket, "
             "socket_group, socket_mode, store, "
             "switches, tls",
         ),
@@ -216,6 +216,12 @@ def test_a_socket_is_everybody_s_or_a_group_s(tmp_path: Path, more: str, mode: i
             "[switches]",
             '[etcd]\nendpoints = ["e:1"]\nttl_s = 3\nwrite_s = 2\n[switches]',
             "etcd.write_s: 2 is out of range",
+        ),
+        ("[switches]", '[groups]\na = ["x"]\n[switches]', "groups: given without [etcd]"),
+        (
+            "[switches]",
+            '[etcd]\nendpoints = ["e:1"]\ngroup = "c"\n[groups]\na = ["x"]\n[switches]',
+            "etcd.group: 'c' is not in [groups]; use one of a",
         ),
         ("control.db", "a\\u0000b", r"store: 'a\x00b' has a zero byte; leave it out"),
     ],

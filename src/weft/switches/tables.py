@@ -10,7 +10,7 @@ Entry points: `Tables`, `Ability`; `Switches`, the contract of a driver, and its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, Self
 
@@ -122,11 +122,14 @@ def build_taken_error(where: str, owner: str, epoch: int) -> Taken:
 class Claim:
     """The controller that programs switches, and its epoch.
 
-    No epoch: each switch gives the next one, unless another owner is connected to it.
+    No epoch: each switch gives the next one, unless another owner is connected to it. `manages`
+    says by a node's name whether it is claimed, `group` how such nodes are called together.
     """
 
     owner: str
     epoch: int | None = None
+    group: str = ""
+    manages: Callable[[str], bool] = field(default=lambda _: True, compare=False, repr=False)
 
 
 class PortProgrammer(Protocol):

@@ -28,7 +28,7 @@ class Member:
         new_ownership: Callable[[], Ownership],
         log: Callable[[str], None],
     ) -> None:
-        self._client, self.store, self._keys = client, store, keys
+        self.client, self.store, self._keys = client, store, keys
         self._new_ownership, self._log = new_ownership, log
         self._report = ""
 
@@ -39,7 +39,7 @@ class Member:
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
     ) -> None:
         self.store.close()
-        self._client.close()
+        self.client.close()
 
     def campaign(self, ending: threading.Event) -> Ownership | None:
         """Follows the log until this controller owns the group; None: `ending` was set."""
@@ -49,7 +49,7 @@ class Member:
             ownership = self._new_ownership()
             try:
                 if not has_joined:
-                    self.store.join(self._client, self._keys)
+                    self.store.join(self.client, self._keys)
                     has_joined = True
                 self.store.catch_up()
                 if ownership.try_acquire():

@@ -16,7 +16,7 @@ import secrets
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ SNAPSHOT_EVERY = 2000  # entries
 KEPT_ENTRIES = 20_000  # behind a snapshot
 PART_BYTES = 1 << 20
 _MAX_BYTES = 1_400_000  # of an entry: etcd takes 1.5 MiB
-_READ_ENTRIES = 64
+READ_ENTRIES = 64
 _MOVE_AWAY = "move it away: the controller copies the group's"
 
 Statement = tuple[str, Sequence[Sequence[Any]]]  # SQL, and the values of each time it is run
@@ -54,6 +54,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     schema: int
     id: str
     statements: Sequence[Statement]
+    changes: Sequence[Sequence[Any]] = ()  # rows that other groups follow
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -113,6 +114,7 @@ class ReplicatedStore(Store):
     _client: EtcdClient
     _keys: Keys
     ownership: Ownership | None = None
+    encode_changes: Callable[[Iterable[Row]], Sequence[Sequence[Any]]] = staticmethod(lambda _: ())
     history = ""
     index = 0
     _snapshot_thread: threading.Thread | None = None
@@ -121,7 +123,7 @@ class ReplicatedStore(Store):
         """Follows the group from now on. Its file is the group's, or as good as empty."""
         self._client, self._keys = client, keys
         self._read_position()
-        snapshot = self._read_snapshot()
+        snapshot = read_snapshot(self._client, self._keys)
         if self.history and (snapshot is None or snapshot.history != self.history):
             raise InputError(str(self.path), "is not of this group of etcd", _MOVE_AWAY)
         if snapshot is not None and not self.history and not self._is_empty():
@@ -140,7 +142,7 @@ class ReplicatedStore(Store):
         """Runs the entries that are new; their number."""
         count = 0
         while True:
-            snapshot = self._read_snapshot()
+            snapshot = read_snapshot(self._client, self._keys)
             if snapshot is None:
                 return count  # nobody has ever owned the group
             entries = self._read_entries()
@@ -154,16 +156,12 @@ class ReplicatedStore(Store):
                     self._run(entry)
                 count += len(entries)
 
-    def _read_snapshot(self) -> Snapshot | None:
-        pair = self._client.read(self._keys.snapshot)
-        return None if pair is None else msgspec.json.decode(pair.value, type=Snapshot)
-
     def _read_entries(self) -> list[Entry]:
         """The next ones, without a gap."""
         first, end = self._keys.entry(self.index + 1), self._keys.end_of_log
-        pairs = self._client.read_range(first, end, limit=_READ_ENTRIES)
+        pairs = self._client.read_range(first, end, limit=READ_ENTRIES)
         keys = [self._keys.entry(self.index + 1 + n).encode() for n in range(len(pairs))]
-        return [_decode(p.value) for p, key in zip(pairs, keys, strict=True) if p.key == key]
+        return [decode_entry(p.value) for p, key in zip(pairs, keys, strict=True) if p.key == key]
 
     def _run(self, entry: Entry) -> None:
         if entry.schema != SCHEMA:
@@ -190,8 +188,9 @@ class ReplicatedStore(Store):
         index, is_appended = self.index + 1, False
         try:
             with self.transaction() as db:
+                rows = list(rows)
                 statements = self._record(db, rows, at_s, index)
-                self._append(index, statements)
+                self._append(index, statements, self.encode_changes(rows))
                 is_appended = True
         except CannotWrite as error:
             if is_appended:  # the log has it: this file must follow before it may go on
@@ -216,8 +215,12 @@ class ReplicatedStore(Store):
             db.statements = None
         return statements
 
-    def _append(self, index: int, statements: list[Statement]) -> None:
-        entry = Entry(schema=SCHEMA, id=secrets.token_hex(8), statements=statements)
+    def _append(
+        self, index: int, statements: list[Statement], changes: Sequence[Sequence[Any]]
+    ) -> None:
+        entry = Entry(
+            schema=SCHEMA, id=secrets.token_hex(8), statements=statements, changes=changes
+        )
         data = zlib.compress(msgspec.json.encode(entry), 1)
         if len(data) > _MAX_BYTES:
             problem = f"a commit of {len(data)} bytes, {_MAX_BYTES} is the most"
@@ -287,13 +290,11 @@ class ReplicatedStore(Store):
 
     def _load_snapshot(self, snapshot: Snapshot) -> None:
         """Replaces the file."""
-        keys = [self._keys.part(snapshot.history, snapshot.index, n) for n in range(snapshot.parts)]
-        pairs = [self._client.read(key) for key in keys]
-        packed = b"".join(pair.value for pair in pairs if pair is not None)
-        if hashlib.sha256(packed).hexdigest() != snapshot.digest:
-            return  # replaced by a later one meanwhile
+        data = fetch_snapshot(self._client, self._keys, snapshot)
+        if data is None:
+            return
         draft = self.path.with_name(f"{self.path.name}.new")
-        draft.write_bytes(zlib.decompress(packed))
+        draft.write_bytes(data)
         draft.chmod(0o600)
         self._db.close()
         for suffix in ("-wal", "-shm"):
@@ -313,5 +314,20 @@ def _split(data: bytes) -> Iterator[bytes]:
         yield data[first : first + PART_BYTES]
 
 
-def _decode(data: bytes) -> Entry:
+def read_snapshot(client: EtcdClient, keys: Keys) -> Snapshot | None:
+    pair = client.read(keys.snapshot)
+    return None if pair is None else msgspec.json.decode(pair.value, type=Snapshot)
+
+
+def fetch_snapshot(client: EtcdClient, keys: Keys, snapshot: Snapshot) -> bytes | None:
+    """The copy of the file; None: a later one has replaced it meanwhile."""
+    parts = [keys.part(snapshot.history, snapshot.index, n) for n in range(snapshot.parts)]
+    pairs = [client.read(key) for key in parts]
+    packed = b"".join(pair.value for pair in pairs if pair is not None)
+    if hashlib.sha256(packed).hexdigest() != snapshot.digest:
+        return None
+    return zlib.decompress(packed)
+
+
+def decode_entry(data: bytes) -> Entry:
     return msgspec.json.decode(zlib.decompress(data), type=Entry)

@@ -12,7 +12,8 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -105,6 +106,22 @@ class Etcd:
     ttl_s: float = 5.0
     write_s: float = 1.0
     tls: EtcdTls | None = None
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # patterns of nodes
+
+    @property
+    def publisher(self) -> str:
+        """The group whose table of applications counts for all."""
+        return next(iter(self.groups), self.group)
+
+    def find_group(self, node: str) -> str | None:
+        """The first group with a pattern that the node's name matches."""
+        for group, patterns in self.groups.items():
+            if any(fnmatchcase(node, pattern) for pattern in patterns):
+                return group
+        return None
+
+    def manages(self, node: str) -> bool:
+        return not self.groups or self.find_group(node) == self.group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +171,11 @@ def read_config(path: str | Path) -> Config:
     quotas = top.table("quotas", {})
     take_over = switches.flag("take_over", False)
     guard_marks = switches.flag("guard_marks", True)
+    groups = _groups(top)
+    etcd = _etcd(top.table_if_given("etcd"), base, groups)
+    settings = _settings(top.table("policy", {}), top.table("leases", {}), quotas, take_over)
+    if etcd is not None and etcd.groups:
+        settings = replace(settings, group=etcd.group)
     config = Config(
         where=str(path),
         driver=driver,
@@ -164,12 +186,12 @@ def read_config(path: str | Path) -> Config:
         port=port,
         socket=_socket(top, base),
         table=_path(top, "apps", base) or default_directory(),
-        settings=_settings(top.table("policy", {}), top.table("leases", {}), quotas, take_over),
+        settings=settings,
         pace=pace,
         limits=_limits(top.table("limits", {}), quotas),
         roles=_roles(top.table("access", {})),
         tls=tls,
-        etcd=_etcd(top.table_if_given("etcd"), base),
+        etcd=etcd,
         metrics=_metrics(top, tls),
         aliases=_aliases(top.table("hosts", {})),
         guard_marks=guard_marks,
@@ -336,7 +358,17 @@ def _tls(table: Table | None, base: Path) -> Tls | None:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def _etcd(table: Table | None, base: Path) -> Etcd | None:
+def _groups(top: Table) -> dict[str, tuple[str, ...]]:
+    table = top.table_if_given("groups")
+    if table is None:
+        return {}
+    if not top.has("etcd"):
+        raise InputError(top.place("groups"), "given without [etcd]", "add [etcd]")
+    keys = table.rest()
+    return {name: Table(keys, table.where, table.prefix).texts(name) for name in keys}
+
+
+def _etcd(table: Table | None, base: Path, groups: Mapping[str, tuple[str, ...]]) -> Etcd | None:
     if table is None:
         return None
     defaults = Etcd(endpoints=())
@@ -351,10 +383,14 @@ def _etcd(table: Table | None, base: Path) -> Etcd | None:
         ttl_s=ttl_s,
         write_s=table.number("write_s", 0.01, ttl_s / 2, min(defaults.write_s, ttl_s / 2)),
         tls=_etcd_tls(table.table_if_given("tls"), base),
+        groups=groups,
     )
     table.done()
     if not etcd.endpoints:
         raise InputError(table.place("endpoints"), "none", 'give such as ["10.0.0.1:2379"]')
+    if groups and etcd.group not in groups:
+        problem = f"{etcd.group!r} is not in [groups]"
+        raise InputError(table.place("group"), problem, f"use one of {', '.join(groups)}")
     return etcd
 
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import scipy.optimize  # noqa: F401
 
 from weft.control.cluster.etcd_client import EtcdClient
+from weft.control.cluster.follower import Follower, encode_rows
 from weft.control.cluster.member import Member
 from weft.control.cluster.ownership import Ownership
 from weft.control.cluster.replicated_store import Keys, ReplicatedStore
@@ -44,10 +45,17 @@ from weft.control.service.access import Access
 from weft.control.service.calls import Bridge, Calls
 from weft.control.service.limits import RateLimits
 from weft.control.service.refusals import Refused, raise_refusal
-from weft.control.state.events import Answer, FabricChanged, ModelChanged, Refusal
+from weft.control.state.events import (
+    Answer,
+    ApplicationModel,
+    FabricChanged,
+    Follow,
+    ModelChanged,
+    Refusal,
+)
 from weft.control.state.fabric_changes import find_paths
 from weft.control.state.state import State
-from weft.control.store.sqlite_store import Store
+from weft.control.store.sqlite_store import Store, StoredState
 from weft.errors import InputError
 from weft.switches import Claim, PortName, Switches, Taken
 from weft.units import format_count
@@ -96,6 +104,7 @@ def _run(
     log: Log,
     ready: Callable[[str], None],
     ownership: Ownership | None = None,
+    client: EtcdClient | None = None,
 ) -> _Controller:
     """One run of a controller, until a signal, or until it may program switches no more."""
     drivers = _open_drivers(config, claim)
@@ -103,7 +112,7 @@ def _run(
         with open_store() as store:
             if note := describe_unverified(config.driver, config.switches):
                 log.write(note)
-            controller = _Controller(config, store, drivers, log.write, ownership)
+            controller = _Controller(config, store, drivers, log.write, ownership, client)
             if warning := describe_starvation(config.settings):
                 log.write(LogLine(warning, "warning"))
             _spare_the_collector()
@@ -129,9 +138,14 @@ def _serve_in_turns(config: Config, etcd: Etcd, log: Log, ready: Callable[[str],
                 if config.driver == "infiniband":
                     # Its switches refuse nobody: a write of the last owner may still be under way.
                     time.sleep(etcd.write_s)
-                claim = Claim(owner=_describe_owner(config), epoch=ownership.epoch)
+                claim = Claim(
+                    owner=_describe_owner(config),
+                    epoch=ownership.epoch,
+                    group=etcd.group if etcd.groups else "",
+                    manages=etcd.manages,
+                )
                 open_store = partial(_lend_store, member.store)
-                controller = _run(config, open_store, claim, log, ready, ownership)
+                controller = _run(config, open_store, claim, log, ready, ownership, member.client)
             finally:
                 ownership.release()
             if not ownership.problem:
@@ -141,15 +155,22 @@ def _serve_in_turns(config: Config, etcd: Etcd, log: Log, ready: Callable[[str],
             log.write(LogLine(f"standby again: {ownership.problem}", "warning"))
 
 
+def _build_keys(etcd: Etcd, group: str) -> Keys:
+    return Keys(f"/weft/{etcd.cluster}/groups/{group}")
+
+
 def _join_group(config: Config, etcd: Etcd, log: Log) -> Member:
     client = EtcdClient(etcd.endpoints, etcd.tls)
-    keys = Keys(f"/weft/{etcd.cluster}/groups/{etcd.group}")
+    keys = _build_keys(etcd, etcd.group)
     owner = _describe_owner(config)
 
     def new_ownership() -> Ownership:
         return Ownership(client, keys.owner, owner, ttl_s=etcd.ttl_s, write_s=etcd.write_s)
 
     store = ReplicatedStore.open(config.store, keep=config.keep)
+    if etcd.groups:
+        publishes = etcd.group == etcd.publisher
+        store.encode_changes = partial(encode_rows, group=etcd.group, publishes=publishes)
     return Member(client, store, keys, new_ownership, log.write)
 
 
@@ -224,6 +245,12 @@ def _ignore(_: float) -> None:
     return
 
 
+def _list_offered(stored: StoredState) -> dict[str, ApplicationModel]:
+    """The models that it has from the group that publishes them."""
+    withdrawn = stored.withdrawn
+    return {name: model for name, model in stored.models.items() if name not in withdrawn}
+
+
 def _summarize(state: State, table: Path) -> str:
     counts = [
         format_count(len(state.applications), "application"),
@@ -240,18 +267,20 @@ class _Controller:
     drivers: SwitchDrivers
     log: Tell
     ownership: Ownership | None = None  # None: it is alone
+    client: EtcdClient | None = None
     table_problem: str = field(default="", init=False)
     fenced: str = field(default="", init=False)  # why it must not program switches any more
 
     def __post_init__(self) -> None:
         self.watch = TableWatch(self.config.table, self.config.settings.polynomial_degree)
         self.watch.changes()
+        stored = self.store.load()
         outcome = restore_state(
-            self.store.load(),
+            stored,
             self.config.settings,
-            self.watch.models,
+            self.watch.models if self._publishes else _list_offered(stored),
             0.0,
-            unreadable=self.watch.problems.keys(),
+            unreadable=self.watch.problems.keys() if self._publishes else (),
         )
         if outcome.rows:
             self.store.commit(outcome.rows, time.time())
@@ -265,6 +294,7 @@ class _Controller:
             pace=pace,
             report_fenced=self._stop_fenced,
             observe_programming=self.metrics.programming_s.observe if self.metrics else _ignore,
+            may_write=(lambda: True) if self.ownership is None else self.ownership.may_write,
         )
         self.edge = EdgeWatch(lambda: self.engine.state, clock=clock, log=self.log)
         self.explorer = Explorer(
@@ -277,6 +307,7 @@ class _Controller:
             aliases=self.config.aliases,
             report_fenced=self._stop_fenced,
             edge=self.edge if self.config.guard_marks else None,
+            manages=(lambda _: True) if self.config.etcd is None else self.config.etcd.manages,
         )
         self.engine = Engine(
             outcome.state,
@@ -289,8 +320,29 @@ class _Controller:
             observe_commit=self.metrics.commit_s.observe if self.metrics else _ignore,
         )
         self.liveness = Liveness(self.engine)
+        self.follower = self._build_follower()
+        self.threads: list[Explorer | Reconciler | Follower] = [self.explorer, self.reconciler]
+        self.threads += [] if self.follower is None else [self.follower]
         self.reconciler.set_targets(dict(outcome.state.target), outcome.state.revision)
         self.log(_summarize(outcome.state, self.config.table))
+
+    @property
+    def _publishes(self) -> bool:
+        """Whether its table of applications counts."""
+        return self.config.etcd is None or self.config.etcd.group == self.config.etcd.publisher
+
+    def _build_follower(self) -> Follower | None:
+        etcd = self.config.etcd
+        if etcd is None or self.client is None:
+            return None
+        return Follower(
+            self.client,
+            partial(_build_keys, etcd),
+            [group for group in etcd.groups if group != etcd.group],
+            etcd.publisher,
+            cursors=lambda: self.engine.state.cursors,
+            submit=self._submit_and_wait,
+        )
 
     def _stop_fenced(self, problem: str) -> None:
         """From any thread: another controller has the switches."""
@@ -308,6 +360,15 @@ class _Controller:
 
     def _offer_fabric(self, event: FabricChanged) -> bool:
         """In the explorer's thread: whether the engine has taken the fabric."""
+        if not self._submit_and_wait(find_paths(self.engine.state, event)):
+            return False
+        for name, problem in islice(self.engine.state.unfit.items(), 1):
+            count = format_count(len(self.engine.state.unfit), "port")
+            self.log(LogLine(f"{count} cannot be managed: {name} {problem}", "warning"))
+        return True
+
+    def _submit_and_wait(self, event: FabricChanged | Follow) -> bool:
+        """In a thread beside the engine's: whether the engine has carried it out."""
         answers: list[Answer] = []
         done = threading.Event()
 
@@ -316,18 +377,13 @@ class _Controller:
             done.set()
 
         try:
-            self.engine.submit(Ticket([find_paths(self.engine.state, event)], receive))
+            self.engine.submit(Ticket([event], receive))
         except Busy:
             return False
         while not done.wait(_ENGINE_S):
             if self.engine.ended:
                 return False
-        if isinstance(answers[0], Refusal):
-            return False
-        for name, problem in islice(self.engine.state.unfit.items(), 1):
-            count = format_count(len(self.engine.state.unfit), "port")
-            self.log(LogLine(f"{count} cannot be managed: {name} {problem}", "warning"))
-        return True
+        return not isinstance(answers[0], Refusal)
 
     # ---- The event loop -----------------------------------------------------------------------
 
@@ -341,7 +397,7 @@ class _Controller:
             self.ownership.lost = self.stop
             if self.ownership.problem:
                 return
-        with ThreadPoolExecutor(3, thread_name_prefix="weft-control") as threads:
+        with ThreadPoolExecutor(4, thread_name_prefix="weft-control") as threads:
             running = [loop.run_in_executor(threads, self.engine.run)]
             try:
                 async with AsyncExitStack() as stack:
@@ -351,12 +407,13 @@ class _Controller:
                     self._serve_metrics(stack)
                     ready(await self._listen(calls, rates, stack))
                     notify_service_manager("READY=1")
-                    for body in (self.reconciler.run, self.explorer.run):
-                        running.append(loop.run_in_executor(threads, body))
+                    for part in self.threads:
+                        running.append(loop.run_in_executor(threads, part.run))
                     await self._wait(ending, bridge, running)
             finally:
-                for part in (self.explorer, self.reconciler, self.engine):
+                for part in self.threads:
                     part.stop()
+                self.engine.stop()
                 await asyncio.gather(*running)
 
     def _open_calls(self, bridge: Bridge, rates: RateLimits, stack: AsyncExitStack) -> Calls:
@@ -413,6 +470,8 @@ class _Controller:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_TABLE_S)
+            if not self._publishes:
+                continue
             try:
                 changes = await loop.run_in_executor(None, self.watch.changes)
                 self.table_problem = ""
@@ -431,4 +490,6 @@ class _Controller:
             self.log(LogLine(problem, "warning"))
 
     def _list_problems(self) -> list[str]:
-        return [self.table_problem, *self.watch.problems.values(), *self.edge.list_problems()]
+        following = () if self.follower is None else self.follower.problems.values()
+        table = (self.table_problem, *self.watch.problems.values())
+        return [*table, *self.edge.list_problems(), *following]

@@ -145,7 +145,8 @@ def build_rules(state: State) -> EdgeRules | None:
     ports: dict[PortName, EdgePort] = {}
     for host in fabric.hosts:
         for end in fabric.neighbors(host).values():
-            if fabric.nodes[end.node].kind == "switch":
+            is_managed = not state.settings.group or paths.name(end) in state.policies
+            if fabric.nodes[end.node].kind == "switch" and is_managed:
                 ports[paths.name(end)] = EdgePort(
                     host=fabric.nodes[host].name,
                     admitted=frozenset(admitted.get(host, ())),

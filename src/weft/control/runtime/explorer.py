@@ -53,8 +53,9 @@ class Explorer:
         aliases: Mapping[str, str] | None = None,
         report_fenced: Callable[[str], None] = lambda _: None,
         edge: EdgeWatch | None = None,
+        manages: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        self._report_fenced = report_fenced
+        self._report_fenced, self._manages = report_fenced, manages
         self._reconciler, self._drivers, self._clock = reconciler, drivers, clock
         self._offer, self._log = offer, log
         self._pace, self._aliases = pace or Pace(), dict(aliases or {})
@@ -159,6 +160,7 @@ class Explorer:
             PortName(node.name, port)
             for number, node in enumerate(fabric.nodes)
             for port in fabric.neighbors(number)
+            if self._manages(node.name)
         ]
         answers = switches.abilities(names)
         # A port that does not answer now can still do what it could.

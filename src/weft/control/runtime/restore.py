@@ -29,6 +29,7 @@ from weft.control.state.events import (
 )
 from weft.control.state.policy_settings import Settings, build_policy, cluster_levels
 from weft.control.state.request_key import Key
+from weft.control.state.requests import find_home
 from weft.control.state.state import REMEMBERED, Application, Recent, State
 from weft.control.state.step import Outcome, run_batch
 from weft.control.store.sqlite_store import StoredState
@@ -58,7 +59,7 @@ def restore_state(
         if name in unreadable and name not in stored.withdrawn and settings.uses(model.curve)
     }
     table = {**fallback, **table}
-    applications = _restore_applications(stored, now_s)
+    applications = _restore_applications(stored, now_s, settings.group)
     counts: dict[str | None, int] = {}
     for application in applications.values():
         if application.connections:
@@ -74,15 +75,16 @@ def restore_state(
         revision=stored.revision,
         held_revision=stored.held_revision,
         answers=_restore_answers(stored),
+        cursors=stored.cursors,
     )
-    if not state.applications:
+    if not state.applications and not (settings.group and stored.levels):
         return _cluster_table(state, stored, table)
     _check_levels(stored.levels, settings)
     _check_models(stored, settings)
     return _keep_levels(state, stored, table)
 
 
-def _restore_applications(stored: StoredState, now_s: float) -> Map[str, Application]:
+def _restore_applications(stored: StoredState, now_s: float, group: str) -> Map[str, Application]:
     ids: dict[str, dict[str, None]] = {row.id: {} for row in stored.applications}
     for connection in stored.connections:
         if connection.application not in ids:
@@ -91,7 +93,10 @@ def _restore_applications(stored: StoredState, now_s: float) -> Map[str, Applica
                 f"connection {connection.id}", problem, "restore a backup (weft control restore)"
             )
         ids[connection.application][connection.id] = None
-    applications = {r.id: _restore_application(r, ids[r.id], now_s) for r in stored.applications}
+    applications = {
+        r.id: _restore_application(r, ids[r.id], now_s if find_home(r.id) == group else inf)
+        for r in stored.applications
+    }
     for application in applications.values():
         if application.name not in stored.models:
             problem = f"its model {application.name} is missing"

@@ -32,7 +32,7 @@ from weft.switches import PortName
 MAX_EVENTS = 1000  # of a batch
 _MAX_PARTS = 1000  # applications of a proposal, and connections of all of them
 _CLIENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}#[1-9][0-9]{0,18}")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}#[1-9][0-9]{0,18}(@[A-Za-z0-9._-]{1,64})?")
 # Also those that a proposal makes, which no client can: CLIENT:SEQUENCE.NUMBER/NUMBER.
 _CONNECTION = re.compile(r"[A-Za-z0-9._:-]{1,128}/[0-9]{1,19}")
 _JOB = re.compile(r"[A-Za-z0-9._:@/+-]{0,128}")

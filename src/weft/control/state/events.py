@@ -150,6 +150,19 @@ class FabricChanged:
     paths: Paths | None = field(default=None, compare=False, repr=False)  # if found already
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follow:
+    """What another group has committed, up to a position of its log.
+
+    `is_whole`: all that it has, instead of what is new.
+    """
+
+    group: str
+    position: str
+    rows: tuple[Row, ...]
+    is_whole: bool = False
+
+
 class ModelChanged(Struct, frozen=True, kw_only=True):
     """The table has this model now, or no longer has it (None)."""
 
@@ -168,6 +181,7 @@ Event = (
     | Expire
     | FabricChanged
     | ModelChanged
+    | Follow
 )
 
 
@@ -301,4 +315,20 @@ class CountRow(Struct, frozen=True, kw_only=True):
     last_registration: int
 
 
-Row = ApplicationRow | ConnectionRow | ModelRow | LevelsRow | AnswerRow | RevisionRow | CountRow
+class CursorRow(Struct, frozen=True, kw_only=True):
+    """How far the log of another group was followed."""
+
+    group: str
+    position: str
+
+
+Row = (
+    ApplicationRow
+    | ConnectionRow
+    | ModelRow
+    | LevelsRow
+    | AnswerRow
+    | RevisionRow
+    | CountRow
+    | CursorRow
+)

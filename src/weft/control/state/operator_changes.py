@@ -1,7 +1,7 @@
 """Changes by operators and by the table of applications: models, proposals, rollbacks.
 
 Each entry point takes the state and one event. A refusal changes nothing.
-Entry points: `change_model`, `apply`, `rollback`.
+Entry points: `change_model`, `apply`, `rollback`; `use_models`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from weft.control.state.requests import (
     add_registration,
     find_answer,
     refuse,
+    refuse_foreign,
     refuse_reused_key,
     remember_answer,
     remove_registration,
@@ -64,12 +65,12 @@ def _set_model(state: State, name: str, model: ApplicationModel) -> Step:
         return Step(state=state)
     models, row = {**state.models, name: model}, ModelRow(name=name, model=model)
     offered = replace(state, withdrawn=state.withdrawn - {name})
-    if not state.applications:
+    if _may_cluster(state):
         return _cluster(offered, models, (row,))
     levels = state.levels
     if levels is None or name not in levels.assignment:
         levels = add_to_levels(levels, name, model.curve, state.settings.levels)
-    step = _use_models(replace(offered, levels=levels), models, f"the model of {name}")
+    step = use_models(replace(offered, levels=levels), models, f"the model of {name}")
     return replace(step, rows=(row, LevelsRow(levels=levels), *step.rows))
 
 
@@ -77,22 +78,27 @@ def _withdraw_model(state: State, name: str) -> Step:
     """Running applications keep the model; new ones cannot register."""
     if name not in state.models or name in state.withdrawn:
         return Step(state=state)
-    if not state.applications:
+    if _may_cluster(state):
         models = {other: model for other, model in state.models.items() if other != name}
         return _cluster(state, models, (ModelRow(name=name, model=None),))
     row = ModelRow(name=name, model=state.models[name], withdrawn=True)
     return Step(state=replace(state, withdrawn=state.withdrawn | {name}), rows=(row,))
 
 
+def _may_cluster(state: State) -> bool:
+    """Nobody's packets carry a level. Other groups may have registrations not heard of yet."""
+    return state.levels is None or not (state.applications or state.settings.group)
+
+
 def _cluster(state: State, models: Mapping[str, ApplicationModel], rows: tuple[Row, ...]) -> Step:
     """Clusters all levels again, from these models."""
     levels = cluster_levels(models, state.settings.levels)
     levels_rows = () if levels is None else (LevelsRow(levels=levels),)
-    step = _use_models(replace(state, levels=levels), models, "new levels")
+    step = use_models(replace(state, levels=levels), models, "new levels")
     return replace(step, rows=(*rows, *levels_rows, *step.rows))
 
 
-def _use_models(state: State, models: Mapping[str, ApplicationModel], cause: str) -> Step:
+def use_models(state: State, models: Mapping[str, ApplicationModel], cause: str) -> Step:
     """Replans with these models and the state's levels, once all connections are counted."""
     ports = {} if state.paths is None else state.paths.ports
     policies = {ports[name]: policy for name, policy in state.policies.items()}
@@ -168,11 +174,15 @@ def _deregister(state: State, id_: str) -> Step:
             "NOT_FOUND", f"application {id_}", "is not registered", "see weft control apps"
         )
         return refuse(state, refusal)
-    return remove_registration(state, application)
+    foreign = refuse_foreign(state, id_)
+    return refuse(state, foreign) if foreign else remove_registration(state, application)
 
 
 def _recluster(state: State) -> Step:
-    """New levels, of the models that the table has."""
+    """New levels, of the models that the table has.
+
+    In a group, the operator sees to it that no other has registrations meanwhile.
+    """
     if state.applications:
         count = len(state.applications)
         refusal = Refusal(

@@ -60,6 +60,7 @@ class Settings:
     most_connections: int = 1_000_000
     most_jobs_of: int = 8  # of one identity that is no operator
     most_connections_of: int = 100_000
+    group: str = ""  # of switches, whose controller this is; "": of all
 
     def uses(self, curve: Sensitivity) -> bool:
         """Whether it is a model of the form that is set."""

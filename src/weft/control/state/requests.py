@@ -106,10 +106,12 @@ def add_registration(
         return refuse(state, refusal)
     ttl_s = min(ttl_s, state.settings.longest_ttl_s)
     number, owner = state.last_registration + 1, None if by is None else by.name
+    group = state.settings.group
+    id_ = f"{name}#{number}@{group}" if group else f"{name}#{number}"
     application = Application(
-        id=f"{name}#{number}",
+        id=id_,
         name=name,
-        unit=unit or f"{name}#{number}",
+        unit=unit or id_,
         job=job,
         ttl_s=ttl_s,
         expires_s=now_s + ttl_s if ttl_s else inf,
@@ -184,6 +186,9 @@ def deregister(state: State, event: Deregister) -> Step:
         return refuse(state, _refuse_unregistered(event.application))
     if not application.may_be_used(event.by):
         return refuse(state, _refuse_other(application))
+    foreign = refuse_foreign(state, application.id)
+    if foreign is not None:
+        return refuse(state, foreign)
     return remember_answer(remove_registration(state, application), event.key, event.by)
 
 
@@ -219,6 +224,20 @@ def _refuse_unregistered(application: str) -> Refusal:
     )
 
 
+def find_home(application: str) -> str:
+    """The group of a registration's id, NAME#NUMBER@GROUP."""
+    return application.partition("@")[2]
+
+
+def refuse_foreign(state: State, application: str) -> Refusal | None:
+    """Only the controller of its home changes a registration."""
+    home = find_home(application)
+    if home == state.settings.group:
+        return None
+    where, problem = f"application {application}", f"is of the group {home or 'of all'}"
+    return Refusal("FAILED_PRECONDITION", where, problem, "ask the controller that registered it")
+
+
 def _refuse_other(application: Application) -> Refusal:
     problem = f"belongs to {application.owner}"
     return Refusal(
@@ -238,6 +257,9 @@ def find_alive(
         return _refuse_unregistered(application)
     if not registration.may_be_used(by):
         return _refuse_other(registration)
+    foreign = refuse_foreign(state, application)
+    if foreign is not None:
+        return foreign
     if not registration.is_alive(now_s):
         return Refusal(
             "FAILED_PRECONDITION", f"application {application}", "lease expired", "register again"
@@ -378,6 +400,9 @@ def disconnect(state: State, event: Disconnect) -> Step:
     application, missing = state.applications[connection.application], state.missing_paths
     if not application.may_be_used(event.by):
         return refuse(state, _refuse_other(application))
+    foreign = None if event.by is None else refuse_foreign(state, application.id)
+    if foreign is not None:
+        return refuse(state, foreign)
     disconnected = replace(application, connections=application.connections.delete(id_))
     evolved = state.evolve(
         connections=state.connections.delete(id_),

@@ -67,7 +67,7 @@ class Application:
     The plan counts it as `unit`: the id of the first registration of its job, which may have ended.
     """
 
-    id: str  # NAME#NUMBER
+    id: str  # NAME#NUMBER, or NAME#NUMBER@GROUP
     name: str
     unit: str
     job: str = ""
@@ -75,10 +75,6 @@ class Application:
     expires_s: float = inf
     connections: Map[str, None] = field(default_factory=Map)
     owner: str | None = None
-
-    @property
-    def number(self) -> int:
-        return int(self.id.rpartition("#")[2])
 
     def may_be_used(self, by: Asker | None) -> bool:
         """By its owner, an operator, or the controller itself (None)."""
@@ -142,6 +138,7 @@ class State:
     target: Map[PortName, Tables] = field(default_factory=Map)
     revision: int = 0
     held_revision: int | None = None  # the revision that was rolled back to
+    cursors: Mapping[str, str] = field(default_factory=dict)  # how far other groups are followed
     answers: Recent[Key, AnswerRow] = field(default_factory=lambda: Recent(most=REMEMBERED))
     closed: Recent[str, bool] = field(default_factory=lambda: Recent(most=REMEMBERED))
 

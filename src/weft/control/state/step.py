@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.control.state import fabric_changes, operator_changes, requests
+from weft.control.state import fabric_changes, group_changes, operator_changes, requests
 from weft.control.state.events import (
     Answer,
     Apply,
@@ -21,6 +21,7 @@ from weft.control.state.events import (
     Event,
     Expire,
     FabricChanged,
+    Follow,
     ModelChanged,
     Register,
     Renew,
@@ -40,6 +41,7 @@ _STEPS: dict[type[Any], Callable[[State, Any], Step]] = {
     Expire: requests.expire,
     FabricChanged: fabric_changes.change_fabric,
     ModelChanged: operator_changes.change_model,
+    Follow: group_changes.follow,
     Apply: operator_changes.apply,
     Rollback: operator_changes.rollback,
 }

@@ -33,6 +33,7 @@ from weft.control.state.events import (
 from weft.control.state.request_key import Key
 from weft.control.store.store_rows import (
     CREATE,
+    CURSOR,
     NAMES,
     SCHEMA,
     UPGRADES,
@@ -77,6 +78,7 @@ class StoredState:
     revision: int = 0
     held_revision: int | None = None
     last_registration: int = 0
+    cursors: dict[str, str] = field(default_factory=dict)  # how far other groups are followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,11 @@ class Store:
                 revision=int(facts.get("revision", 0)),
                 held_revision=int(facts["held"]) if facts.get("held") else None,
                 last_registration=int(facts.get("registered", 0)),
+                cursors={
+                    name.removeprefix(CURSOR): position
+                    for name, position in facts.items()
+                    if name.startswith(CURSOR)
+                },
             )
 
     def read_fact(self, name: str) -> str | None:

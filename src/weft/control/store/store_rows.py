@@ -29,6 +29,7 @@ from weft.control.state.events import (
     Applied,
     ConnectionRow,
     CountRow,
+    CursorRow,
     Done,
     LevelsRow,
     ModelRow,
@@ -60,6 +61,7 @@ CREATE TABLE facts(name TEXT PRIMARY KEY, told TEXT NOT NULL, checksum INTEGER N
 """
 NAMES = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))
 SCHEMA = 4
+CURSOR = "cursor "  # before the name of a group: a fact
 
 
 def _declare_totals() -> str:
@@ -155,7 +157,7 @@ def decode_tables(text: str) -> Tables:
     return Tables(queue_of=row.queue_of, weights=row.weights, lane=lane)
 
 
-def _encode_model(model: ApplicationModel) -> str:
+def encode_model(model: ApplicationModel) -> str:
     curve, baseline_s = model.curve, model.baseline_s
     if isinstance(curve, Hinges):
         return _encode(_Model(curve.floor, baseline_s, terms=curve.terms))
@@ -173,6 +175,10 @@ def _build_curve(row: _Model) -> Sensitivity:
     if row.terms is None:
         raise ValueError("a model without terms or coefficients")
     return Hinges(terms=row.terms, floor=row.floor)
+
+
+def encode_levels(levels: Levels) -> str:
+    return _encode(levels)
 
 
 def decode_levels(text: str) -> Levels:
@@ -266,6 +272,8 @@ def _name(row: Row) -> object:
             return row.name
         case AnswerRow():
             return row.key
+        case CursorRow():
+            return row.group
         case _:
             return None
 
@@ -292,7 +300,7 @@ def _write_connections(db: sqlite3.Connection, rows: list[ConnectionRow]) -> Non
 def _write_models(db: sqlite3.Connection, rows: list[ModelRow]) -> None:
     removed = [(row.name,) for row in rows if row.model is None]
     present = [
-        (row.name, _encode_model(row.model), int(row.withdrawn))
+        (row.name, encode_model(row.model), int(row.withdrawn))
         for row in rows
         if row.model is not None
     ]
@@ -318,6 +326,10 @@ def _write_count(db: sqlite3.Connection, rows: list[CountRow]) -> None:
     write_facts(db, {"registered": str(rows[-1].last_registration)})
 
 
+def _write_cursors(db: sqlite3.Connection, rows: list[CursorRow]) -> None:
+    write_facts(db, {f"{CURSOR}{row.group}": row.position for row in rows})
+
+
 _WRITERS: dict[type, Callable[[sqlite3.Connection, list[Any]], None]] = {
     ApplicationRow: _write_applications,
     ConnectionRow: _write_connections,
@@ -325,4 +337,5 @@ _WRITERS: dict[type, Callable[[sqlite3.Connection, list[Any]], None]] = {
     AnswerRow: _write_answers,
     LevelsRow: _write_levels,
     CountRow: _write_count,
+    CursorRow: _write_cursors,
 }

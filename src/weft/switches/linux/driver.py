@@ -151,9 +151,10 @@ class LinuxSwitches:
 
     def claim(self, claim: Claim) -> None:
         """Agents that listen are asked now, the others with the first request."""
-        for agent in self._agents.values():
+        claimed = {node: agent for node, agent in self._agents.items() if claim.manages(node)}
+        for agent in claimed.values():
             agent.claim(claim)
-        listening = [node for node, agent in self._agents.items() if agent.is_listening()]
+        listening = [node for node, agent in claimed.items() if agent.is_listening()]
         answers = self._ask_agents(dict.fromkeys(listening, Describe()), self._timeouts.ports_s)
         _raise_taken(answers.values())
 

@@ -55,7 +55,8 @@ class SimulatedSwitches:
             raise InputError(str(min(missing)), "has no ability", "say what every port can do")
         self._abilities = {port: each[port] for port in ports}
         self._registers = Registers(self._abilities, path, failing)
-        self._claims = None if path is None else SharedClaim(path.with_name(f"{path.name}.claim"))
+        self._path = path
+        self._claims = None if path is None else SharedClaim(path)
         self._is_second = False
 
     def discover(self) -> Fabric:
@@ -96,7 +97,9 @@ class SimulatedSwitches:
 
     def claim(self, claim: Claim) -> None:
         """With registers in a file, which other controllers may share."""
-        if self._claims is not None:
+        if self._path is not None and self._claims is not None:
+            self._claims.close()
+            self._claims = SharedClaim(self._path, claim.group)
             self._claims.claim(claim)
 
     def police(self, _: EdgeRules) -> EdgeReport:

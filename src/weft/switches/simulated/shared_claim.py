@@ -22,10 +22,11 @@ from weft.switches.tables import Claim, Taken, build_taken_error
 
 
 class SharedClaim:
-    """One for all nodes. Without a claim, ports may be written while no owner runs."""
+    """One for all nodes of a group. Without a claim, ports may be written while no owner runs."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, registers: Path, group: str = "") -> None:
+        name = f"{registers.name}.{group}.claim" if group else f"{registers.name}.claim"
+        self._path = path = registers.with_name(name)
         self._threads = threading.Lock()  # a lock on the file holds off other processes only
         self._claim: Claim | None = None
         with explain_file_errors(path):

@@ -1,0 +1,221 @@
+"""Groups of switches, each with a controller of its own that follows the others' logs.
+
+The oracle is one controller of all switches that gets the same requests: with the same levels, the
+groups' ports have exactly its tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from control_parts import KINDS, VLARB, connect, fabric_event, key
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+from some_examples import examples
+
+from weft.control.runtime.restore import restore_state
+from weft.control.state.events import (
+    ApplicationRow,
+    Asker,
+    Connect,
+    ConnectionRow,
+    Deregister,
+    Disconnect,
+    Event,
+    FabricChanged,
+    Follow,
+    LevelsRow,
+    ModelRow,
+    Refusal,
+    Register,
+    Registered,
+    Renew,
+    Row,
+)
+from weft.control.state.policy_settings import Settings
+from weft.control.state.requests import find_home
+from weft.control.state.step import run_batch
+from weft.control.store.sqlite_store import StoredState
+from weft.fabric import leaf_spine
+from weft.switches import PortName, Tables
+
+NAMES = ("a", "b", "c", "d")
+SHAPES = ((2, 2, 2), (3, 2, 2), (4, 3, 1))
+ABILITIES = (VLARB, replace(VLARB, queues=3, entries=8))
+
+
+class Group:
+    """A controller of some nodes, with its log."""
+
+    def __init__(self, name: str, fabric: FabricChanged, nodes: set[str]) -> None:
+        self.name = name
+        self.log: list[tuple[Row, ...]] = []
+        models = KINDS if name == NAMES[0] else {}
+        restored = restore_state(StoredState(), Settings(group=name), models, 0.0)
+        self.state = restored.state
+        self._append(restored.rows)
+        abilities = {port: a for port, a in fabric.abilities.items() if port.node in nodes}
+        self.run(replace(fabric, abilities=abilities))
+
+    def run(self, event: Event) -> object:
+        outcome = run_batch(self.state, [event])
+        self.state = outcome.state
+        if not isinstance(event, Follow):
+            self._append(outcome.rows)
+        return outcome.answers[0]
+
+    def _append(self, rows: tuple[Row, ...]) -> None:
+        kinds = ApplicationRow | ConnectionRow | ModelRow | LevelsRow
+        self.log.append(tuple(row for row in rows if isinstance(row, kinds)))
+
+    def follow(self, other: Group) -> bool:
+        """The next entry of the other's log, if there is one that can be followed."""
+        position = int(self.state.cursors.get(other.name, "0"))
+        if position == len(other.log):
+            return False
+        event = Follow(group=other.name, position=str(position + 1), rows=other.log[position])
+        answer = self.run(event)
+        assert self.run(event) == answer or isinstance(answer, Refusal)  # again: nothing changes
+        return not isinstance(answer, Refusal)
+
+
+class Deployment:
+    """One controller of all nodes, and groups of them; requests go to one group at a time."""
+
+    def __init__(self, random: Random, groups: int) -> None:
+        self.random = random
+        self.fabric = fabric_event(leaf_spine(*random.choice(SHAPES)), random.choice(ABILITIES))
+        names = [node.name for node in self.fabric.fabric.nodes]
+        self.central = run_batch(
+            restore_state(StoredState(), Settings(), KINDS, 0.0).state, [self.fabric]
+        ).state
+        share = {name: random.randrange(groups) for name in names}
+        self.groups = [
+            Group(NAMES[n], self.fabric, {name for name in names if share[name] == n})
+            for n in range(groups)
+        ]
+        self.central_id: dict[str, str] = {}  # of each registration of a group
+        self.number = 0
+
+    def exchange(self) -> None:
+        """Until nobody has anything new, in any order."""
+        pairs = [(a, b) for a in self.groups for b in self.groups if a is not b]
+        while True:
+            self.random.shuffle(pairs)
+            if True not in [mine.follow(other) for mine, other in pairs]:
+                return
+
+    def step(self) -> None:
+        self.number += 1
+        group = self.random.choice(self.groups)
+        homes = [id_ for id_ in group.state.applications if find_home(id_) == group.name]
+        event = self._choose(group, homes)
+        answer = group.run(event)
+        assert not isinstance(answer, Refusal) or not group.state.models, answer
+        if isinstance(answer, Refusal):
+            return
+        outcome = run_batch(self.central, [self._translate(event)])
+        self.central = outcome.state
+        (central,) = outcome.answers
+        assert not isinstance(central, Refusal), central
+        if isinstance(answer, Registered):
+            assert isinstance(central, Registered)
+            assert answer.level == central.level
+            assert answer.id not in self.central_id
+            self.central_id[answer.id] = central.id
+        if self.random.random() < 0.3:
+            mine, other = (self.random.choice(self.groups) for _ in range(2))
+            if mine is not other:
+                mine.follow(other)
+
+    def _choose(self, group: Group, homes: list[str]) -> Event:
+        draw = self.random.random()
+        if not homes or draw < 0.2:
+            name = self.random.choice(sorted(KINDS))
+            return Register(key=key(self.number), name=name, ttl_s=0.0, now_s=0.0)
+        application = self.random.choice(sorted(homes))
+        links = sorted(group.state.applications[application].connections)
+        if draw < 0.3:
+            return Deregister(key=key(self.number), application=application)
+        if draw < 0.45 and links:
+            return Disconnect(connection=self.random.choice(links))
+        hosts = [self.fabric.fabric.nodes[n].name for n in self.fabric.fabric.hosts]
+        source, destination = self.random.sample(hosts, 2)
+        return Connect(
+            key=key(self.number),
+            application=application,
+            source=source,
+            destination=destination,
+            now_s=0.0,
+        )
+
+    def _translate(self, event: Event) -> Event:
+        if isinstance(event, Connect | Deregister):
+            return structs.replace(event, application=self.central_id[event.application])
+        return event
+
+    def tables(self) -> dict[PortName, Tables]:
+        tables: dict[PortName, Tables] = {}
+        for group in self.groups:
+            assert not tables.keys() & group.state.target.keys()
+            tables |= group.state.target
+        return tables
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 4))
+@examples(60)
+def test_groups_solved_apart_have_exactly_the_central_tables(random: Random, groups: int) -> None:
+    deployment = Deployment(random, groups)
+    deployment.exchange()
+    for _ in range(random.randint(1, 25)):
+        deployment.step()
+    deployment.exchange()
+    central = deployment.central
+    assert deployment.tables() == dict(central.target)
+    ids = {id_ for id_, other in deployment.central_id.items() if other in central.applications}
+    for group in deployment.groups:
+        assert set(group.state.applications) == ids
+        assert set(group.state.connections) == set(central.connections)
+
+
+def test_only_its_home_changes_a_registration() -> None:
+    deployment = Deployment(Random(1), 2)
+    deployment.exchange()
+    first, second = deployment.groups
+    registered = first.run(Register(key=key(1), name="calm", ttl_s=5.0, now_s=0.0))
+    assert isinstance(registered, Registered)
+    assert registered.id == "calm#1@a"
+    deployment.exchange()
+    assert second.state.applications[registered.id].is_alive(1e9)  # its home knows the lease
+    operator = Asker(name="root", is_operator=True)
+    requests: list[Event] = [
+        Renew(application=registered.id, now_s=0.0, by=operator),
+        Deregister(key=key(2), application=registered.id, by=operator),
+        connect(registered.id, "h0", "h1", 3),
+    ]
+    for request in requests:
+        answer = second.run(request)
+        assert isinstance(answer, Refusal), request
+        assert answer.problem == "is of the group a"
+
+
+def test_a_whole_state_replaces_what_was_followed() -> None:
+    deployment = Deployment(Random(2), 2)
+    deployment.exchange()
+    first, second = deployment.groups
+    for number in (1, 2, 3):
+        first.run(Register(key=key(number), name="calm", ttl_s=0.0, now_s=0.0))
+    for number in (4, 5):
+        first.run(connect("calm#1@a", "h0", "h1", number))
+    deployment.exchange()
+    rows = (
+        ApplicationRow(id="calm#1@a", name="calm"),
+        ApplicationRow(id="calm#4@a", name="calm"),
+        ConnectionRow(id="c/5", connection=first.state.connections["c/5"]),
+    )
+    second.run(Follow(group="a", position="x:9", rows=rows, is_whole=True))
+    assert set(second.state.applications) == {"calm#1@a", "calm#4@a"}
+    assert set(second.state.connections) == {"c/5"}
+    assert second.state.cursors["a"] == "x:9"

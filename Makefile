@@ -156,7 +156,7 @@ test-control: $(BUILT) ## the controller killed 500 times under load, 200 client
 		PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rsP \
 		tests/live/test_control_crash.py tests/live/test_control_inputs.py \
 		tests/live/test_control_service.py tests/live/test_control_access.py \
-		tests/live/test_control_backup.py \
+		tests/live/test_backup_live.py \
 		$(FLOOD) tests/property/test_control_laws.py tests/property/test_session_laws.py \
 		tests/property/test_infiniband_tables_laws.py </dev/null
 

@@ -138,7 +138,7 @@ test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, que
 		tests/live/test_jobs_live.py tests/live/test_sweep_cluster.py tests/live/test_cut_link.py \
 		tests/live/test_converged.py tests/live/test_trace.py \
 		tests/live/test_corun.py tests/live/test_run.py tests/live/test_applications.py \
-		tests/live/test_infiniband_live.py \
+		tests/live/test_infiniband_live.py tests/live/test_export_live.py \
 		tests/live/test_linux_switch.py tests/live/test_linux_agent.py \
 		tests/live/test_linux_fabrics.py tests/conformance \
 		tests/live/test_control_infiniband.py tests/live/test_control_linux.py \

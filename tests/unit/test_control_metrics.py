@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,12 +23,13 @@ from control_process import Client, ControlProcess, running
 from control_rig import Rig
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import parser
+from serve_process import wait_until
 
 from weft.cli import main
 from weft.control.runtime.config import read_config
-from weft.control.runtime.liveness import notify_service_manager
 from weft.control.state.events import Register
 from weft.errors import InputError
+from weft.host.machine.service_manager import notify_service_manager
 
 WAIT_S = 30.0
 
@@ -53,27 +56,43 @@ def scrape(control: ControlProcess) -> Scrape:
         return Scrape(reply.read().decode())
 
 
-@pytest.fixture(scope="module")
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[socket.socket]:
-    """The socket on which systemd would listen."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(str(tmp_path_factory.mktemp("manager") / "notify"))
-        listener.settimeout(WAIT_S)
-        yield listener
+class Manager:
+    """Listens as systemd does, in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.heard = path, list[str]()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        while (said := self._socket.recv(4096).decode()) != "":
+            self.heard.append(said)
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+            end.sendto(b"", str(self.path))
+        self._thread.join(WAIT_S)
+        self._socket.close()
 
 
 @pytest.fixture(scope="module")
-def control(
-    tmp_path_factory: pytest.TempPathFactory, manager: socket.socket
-) -> Iterator[ControlProcess]:
+def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
+    manager = Manager(tmp_path_factory.mktemp("manager") / "notify")
+    yield manager
+    manager.close()
+
+
+@pytest.fixture(scope="module")
+def control(tmp_path_factory: pytest.TempPathFactory, manager: Manager) -> Iterator[ControlProcess]:
     """At its end systemd hears of it, last."""
     process = ControlProcess(tmp_path_factory.mktemp("control"), more='metrics = "127.0.0.1:0"')
-    notify = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "9000000"}
+    notify = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "9000000"}
     process.environment = {**os.environ, **notify}
     with running(process):
         yield process
-    while manager.recv(4096) != b"STOPPING=1":
-        pass
+    wait_until(lambda: manager.heard[-1] == "STOPPING=1", "systemd hears of the end", WAIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +139,13 @@ def test_no_metric_has_a_label_per_client(scraped: Scrape) -> None:
     assert labels <= {"le", "version", "status", "node", "port", "queue"}
 
 
+def test_every_metric_is_documented(scraped: Scrape) -> None:
+    text = Path(__file__).parents[2].joinpath("docs/operations.md").read_text()
+    names = {f.name for f in scraped.families() if f.name.startswith("weft_")}
+    names = {name.removesuffix("_created") for name in names}
+    assert names == {n.removesuffix("_total") for n in re.findall(r"weft_control_[a-z_]+", text)}
+
+
 def test_promtool_finds_nothing_to_complain_of(scraped: Scrape) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -163,13 +189,23 @@ def test_health_checks_are_answered_on_the_socket_and_tcp(control: ControlProces
 
 
 def test_systemd_hears_of_the_start_and_that_it_lives(
-    control: ControlProcess, manager: socket.socket
+    control: ControlProcess, manager: Manager
 ) -> None:
     assert control.address
-    heard = [manager.recv(4096).decode()]
-    while not {"WATCHDOG=1", "STATUS=serving"} <= set(heard):
-        heard.append(manager.recv(4096).decode())
-    assert (heard[0], heard.count("READY=1")) == ("READY=1", 1)
+    said = {"WATCHDOG=1", "STATUS=serving"}
+    wait_until(lambda: said <= set(manager.heard), "systemd hears of it", WAIT_S)
+    assert (manager.heard[0], manager.heard.count("READY=1")) == ("READY=1", 1)
+
+
+def test_a_manager_that_does_not_read_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as silent:
+        silent.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        for _ in range(2000):
+            notify_service_manager("WATCHDOG=1")
+        assert silent.recv(4096) == b"WATCHDOG=1"
 
 
 def test_without_systemd_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Self
 from weft.cli.parser import COMMANDS, build_parser
 from weft.errors import INTERRUPTS, WeftError
 
-HANDLE_SIGNALS = ("serve", "control", "run")  # commands that a signal ends as usual
+HANDLE_SIGNALS = ("serve", "control", "export", "run")  # commands that a signal ends as usual
 AGAIN_S = 0.01  # a dropped interrupt is raised again after
 
 

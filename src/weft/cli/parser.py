@@ -45,6 +45,7 @@ COMMANDS = {
         "applications",
         "share bandwidth among applications: program switches, verify, explain",
     ),
+    "export": ("applications", "port counters of an InfiniBand fabric, for Prometheus"),
     "run": ("applications", "an unmodified command, registered with a controller and marked"),
     "trace": ("applications", "the calls of an MPI program, as a workload to simulate"),
     "simulate": ("studying", "simulate a fabric packet by packet"),

@@ -1,4 +1,6 @@
-"""Options of the commands about applications: testbed, job, profile, corun, apps, control, run."""
+"""Options of commands about applications: testbed, job, profile, corun, apps, control, export,
+run.
+"""
 
 from __future__ import annotations
 
@@ -321,6 +323,25 @@ def _add_proposal(action: Parser) -> None:
     )
 
 
+def declare_export(command: Parser) -> None:
+    command.description = (
+        "Serves the port counters of all switches of this host's InfiniBand subnet at /metrics. "
+        "A scrape reads them by pipelined management packets; the subnet is discovered apart from "
+        "that. See docs/operations.md."
+    )
+    command.add_argument(
+        "--listen", default="127.0.0.1:9341", metavar="HOST:PORT", help="where /metrics is served"
+    )
+    command.add_argument(
+        "--rediscover", default="300", metavar="SECONDS", help="until ports are discovered again"
+    )
+    command.add_argument("--once", action="store_true", help="print the metrics and end")
+    command.add_argument("--adapter", metavar="NAME", help="default: the first active one")
+    command.add_argument("--port", default="0", metavar="N", help="of the adapter; 0: any active")
+    command.add_argument("--m-key-file", metavar="FILE", help="the subnet's M_Key, as 0x...")
+    command.set_defaults(run="export:run")
+
+
 def declare_run(command: Parser) -> None:
     command.description = (
         "Runs a command whose TCP connections bear the level that the controller gives to the "
@@ -366,6 +387,7 @@ _DECLARE = {
     "corun": declare_corun,
     "apps": declare_apps,
     "control": declare_control,
+    "export": declare_export,
     "run": declare_run,
     "trace": declare_trace,
 }

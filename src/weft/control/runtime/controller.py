@@ -37,7 +37,7 @@ from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.edge_watch import EdgeWatch
 from weft.control.runtime.engine import Busy, Engine, Ticket
 from weft.control.runtime.explorer import Explorer
-from weft.control.runtime.liveness import Liveness, notify_service_manager, report_standby
+from weft.control.runtime.liveness import Liveness, report_standby
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.runtime.restore import TableWatch, restore_state
 from weft.control.service import grpc_server, local_socket
@@ -57,6 +57,7 @@ from weft.control.state.fabric_changes import find_paths
 from weft.control.state.state import State
 from weft.control.store.sqlite_store import Store, StoredState
 from weft.errors import InputError
+from weft.host.machine.service_manager import notify_service_manager
 from weft.switches import Claim, PortName, Switches, Taken
 from weft.units import format_count
 

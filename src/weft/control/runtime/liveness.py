@@ -3,38 +3,28 @@
 The health service (grpc.health.v1) says SERVING while requests can be carried out: the engine takes
 events, and the store can be written. systemd hears when the controller answers calls, what it is
 busy with, and, if the unit has WatchdogSec=, every few seconds that the engine still turns.
-Entry points: `Liveness`, `report_standby`, `notify_service_manager`. Units: seconds.
+Entry points: `Liveness`, `report_standby`. Units: seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from weft.control.runtime.engine import Engine
 from weft.control.service.methods import SERVICE
+from weft.host.machine.service_manager import notify_service_manager
 
 _LOOK_S, _STANDBY_S = 0.5, 3.0
 _LONGEST_TURN_S = 15.0  # a turn may recompute a whole fabric
 _SERVICES = ("", SERVICE.full_name)
-
-
-def notify_service_manager(state: str) -> None:
-    """As sd_notify(3): nothing happens unless systemd has started this process."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
-        return
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-        end.connect(f"\0{address[1:]}" if address.startswith("@") else address)
-        end.sendall(state.encode())
 
 
 @contextmanager

@@ -1,10 +1,11 @@
-"""Subnet management packets (SMPs) of the InfiniBand architecture: bytes and values.
+"""Management packets of the InfiniBand architecture: bytes and values.
 
 An SMP is a datagram of 256 bytes that reads one attribute of 64 bytes of a port (Get) or replaces
 it (Set). It reaches the port by LID (class 0x01) or by a directed route (class 0x81). Numbers are
 big-endian; layouts are those of IBA volume 1, 13.4.2, 14.2.1 and 14.2.5. Each request carries an
-M_Key: a port with another key does not answer. Entry points: `pack_request`, `unpack_answer`;
-functions for each attribute that is read or written.
+M_Key: a port with another key does not answer. Counters are read by packets of performance
+management (class 0x04, volume 1, 16.1), which have no key. Entry points: `pack_request`,
+`unpack_answer`; functions for each attribute that is read or written.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cache
 from typing import NamedTuple
 
 MAD_BYTES, ATTRIBUTE_BYTES = 256, 64
-LID_ROUTED, DIRECTED = 0x01, 0x81
+LID_ROUTED, DIRECTED, PERFORMANCE = 0x01, 0x81, 0x04
 NO_LID = 0xFFFF
 MAX_HOPS = 63
 LEVELS = 16  # service levels; VL 15 drops a packet
@@ -25,6 +26,7 @@ LFT_BLOCK = 64
 NO_ROUTE = 0xFF
 
 NODE_DESCRIPTION, NODE_INFO, SWITCH_INFO, PORT_INFO = 0x10, 0x11, 0x12, 0x15
+PORT_COUNTERS, PORT_COUNTERS_EXTENDED = 0x12, 0x1D  # of performance management
 SL_TO_VL, VL_ARBITRATION, LINEAR_FORWARDING = 0x17, 0x18, 0x19
 
 SWITCH = 2  # a node's type; 1 is an adapter, 3 a router
@@ -44,6 +46,9 @@ _STATUS = {
 # attribute; modifier; M_Key; source and destination of the part routed by LID; attribute's data;
 # initial path; return path.
 _SMP = struct.Struct(">BBBBHBBQH2xIQHH28x64s64s64x")
+# Base version, class, class version, method; transaction; attribute; the port, and which counters.
+_COUNTERS = struct.Struct(">BBBB4xQH46xxBH188x")
+_ALL_COUNTERS = 0xFFFF
 _ANSWER = struct.Struct(">xBxBH2xQ")
 _NODE_INFO = struct.Struct(">xxBB8xQQ8xB")
 
@@ -65,6 +70,17 @@ class Smp(NamedTuple):
     new: bytes | None = None
 
 
+class CountersGet(NamedTuple):
+    """A request for counters of a port: by LID to the performance management agent of a node."""
+
+    to: int
+    attribute: int
+    port: int
+
+
+Request = Smp | CountersGet
+
+
 class Answer(NamedTuple):
     """The answer to a transaction; not `is_answer`: our own request, returned unanswered."""
 
@@ -74,8 +90,11 @@ class Answer(NamedTuple):
     data: bytes
 
 
-def pack_request(request: Smp, transaction: int, m_key: int = 0) -> bytes:
-    """The datagram of a request."""
+def pack_request(request: Request, transaction: int, m_key: int = 0) -> bytes:
+    """The datagram of a request; its second byte is its class."""
+    if isinstance(request, CountersGet):
+        head = (_VERSION, PERFORMANCE, _VERSION, _GET, transaction, request.attribute)
+        return _COUNTERS.pack(*head, request.port, _ALL_COUNTERS)
     directed = isinstance(request.to, tuple)
     hops = request.to if isinstance(request.to, tuple) else ()
     way = bytes((0, *hops)) if directed else b""

@@ -31,8 +31,9 @@ from weft.switches.infiniband.mad import (
     LID_ROUTED,
     MAD_BYTES,
     NO_LID,
+    PERFORMANCE,
     Address,
-    Smp,
+    Request,
     describe_address,
     describe_status,
     is_busy,
@@ -44,6 +45,7 @@ LIBRARY = "libibumad.so.3"
 WINDOW, TRIES, TIMEOUT_S = 8, 4, 0.2
 _MAX_TURN_S = 0.002
 _TRANSACTIONS = 0xFFFFFFFF
+_GENERAL_KEY = 0x80010000  # Q_Key of queue pair 1, which takes all but subnet management
 _M_KEY = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
 
@@ -75,7 +77,9 @@ class Refusal:
 class SmpClient(Protocol):
     """Sends requests and returns their answers; `tries` overrides the usual number."""
 
-    def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]: ...
+    def ask(
+        self, requests: Sequence[Request], tries: int | None = None
+    ) -> list[bytes | Refusal]: ...
 
     def close(self) -> None: ...
 
@@ -89,7 +93,8 @@ class Umad:
     def __init__(self, adapter: str | None = None, port: int = 0, library: str = LIBRARY) -> None:
         self._library = _load_library(library)
         self._port = self._open_port(adapter, port)
-        self._agents = {kind: self._register_class(kind) for kind in (LID_ROUTED, DIRECTED)}
+        kinds = (LID_ROUTED, DIRECTED, PERFORMANCE)
+        self._agents = {kind: self._register_class(kind) for kind in kinds}
         self._head = int(self._library.umad_size())
         self._out = ctypes.create_string_buffer(self._head + MAD_BYTES)
         self._out_mad = ctypes.addressof(self._out) + self._head
@@ -116,10 +121,11 @@ class Umad:
         return agent
 
     def send(self, mad: bytes, to: Address, timeout_s: float) -> None:
-        directed = isinstance(to, tuple)
-        agent = self._agents[DIRECTED if directed else LID_ROUTED]
+        kind = mad[1]
+        agent = self._agents[kind]
         ctypes.memmove(self._out_mad, mad, MAD_BYTES)
-        self._library.umad_set_addr(self._out, NO_LID if directed else to, 0, 0, 0)
+        pair, key = (1, _GENERAL_KEY) if kind == PERFORMANCE else (0, 0)
+        self._library.umad_set_addr(self._out, NO_LID if kind == DIRECTED else to, pair, 0, key)
         milliseconds = max(1, round(1000 * timeout_s))
         # No retries here: `WindowedSmps` retries.
         sent = self._library.umad_send(self._port, agent, self._out, MAD_BYTES, milliseconds, 0)
@@ -196,7 +202,7 @@ class _Batch:
     `heard_s`: when an address last answered; `given_up`: why an address is not asked any more.
     """
 
-    requests: Sequence[Smp]
+    requests: Sequence[Request]
     tries: int
     answers: list[bytes | Refusal | None]
     ready: deque[_Pending]
@@ -247,7 +253,7 @@ class WindowedSmps:
         self._is_closed = False
         self._in_flight: dict[int, _Batch] = {}
 
-    def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]:
+    def ask(self, requests: Sequence[Request], tries: int | None = None) -> list[bytes | Refusal]:
         """The attribute for each request, in order, or why there is none."""
         ready = deque(_Pending(index, 0, math.inf) for index in range(len(requests)))
         batch = _Batch(requests, tries or self._tries, [None] * len(requests), ready)

@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.errors import InputError, WeftError
+from weft.host.machine.service_manager import notify_service_manager
 from weft.host.net.file_lock import hold_lock
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches.claims import grant, read_grant, write_grant
@@ -196,6 +197,7 @@ def serve(node: str, ports: Ports) -> None:
         build_socket_path(folder).unlink(missing_ok=True)
         try:
             with Server(folder, handler) as server:
+                notify_service_manager("READY=1")
                 server.serve_forever()
         finally:
             handler.finish()

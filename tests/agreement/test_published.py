@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from weft.studies import Observation, Result, Row, Study, run_study
-from weft.studies.catalog import RPERF, STUDIES
 from weft.studies.observation import TOLERANCE
+from weft.studies.run_studies import RPERF, STUDIES
 
 PUBLISHED = [(s, o) for s in RPERF for o in s.observations if o.published is not None]
 

@@ -17,7 +17,7 @@ from restored import Root, roots, wait_restored
 from traffic import watched
 
 from weft.corun.rounds import EQUAL, LEND, ONE, WEFT, application_dscp, build_schemes
-from weft.corun.testbed_runner import Job, open_testbed_runner
+from weft.corun.run_rounds import Job, open_testbed_runner
 from weft.host.net import marking
 from weft.host.net.caps import change_ends
 from weft.host.net.weighted_queues import Queue, read_queues, set_queues

@@ -20,7 +20,7 @@ import pytest
 from dask_cluster import DaskCluster, dask_cluster, start_worker
 from needs import NO_DASK, need_time
 
-from weft.host.machine.parent_death import end_with_parent
+from weft.host.machine.processes import end_with_parent
 
 pytest.importorskip("distributed", reason=NO_DASK)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from weft.host.machine.parent_death import end_with_parent
+from weft.host.machine.processes import end_with_parent
 
 START_S = 60
 

@@ -13,10 +13,13 @@ from matplotlib.figure import Figure
 from weft.model import ErrorSummary
 from weft.plot.style import INK, OURS, PALETTE
 from weft.sensitivity.application import Application, CurveRow, Fitted, Profile, Quality, Run
-from weft.sensitivity.application_text import format_application, format_table_of_applications
+from weft.sensitivity.application_text import (
+    format_application,
+    format_table_of_applications,
+    sensitivity_curve,
+)
 from weft.sensitivity.fit import confidence_band
 from weft.sensitivity.model import Hinges, Polynomial
-from weft.sensitivity.sensitivity_figure import sensitivity_curve
 
 
 def quality(r_squared: float | None, worst: float | None) -> Quality:

@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from weft.cli import main
-from weft.corun import run_rounds, testbed_runner
+from weft.corun import run_rounds
 from weft.corun.rounds import ALONE, EQUAL, IDLE, LEND, ONE, WEFT, Plan, Round, build_schemes
-from weft.corun.run_rounds import CoRunCampaign
-from weft.corun.testbed_runner import Job, open_testbed_runner
+from weft.corun.run_rounds import CoRunCampaign, Job, open_testbed_runner
 from weft.errors import InputError
 from weft.host.testbed import persistent
 from weft.records import read_records
@@ -237,7 +236,7 @@ def local_runner(*commands: str, ports: int = 0) -> Iterator[tuple[Any, list[Loc
     groups = [LocalGroup() for _ in commands]
     jobs = [Job(name="ab"[n], command=("sh", "-c", c)) for n, c in enumerate(commands)]
     saved = [SimpleNamespace(end=f"port {n}") for n in range(ports)]
-    local: Any = testbed_runner.TestbedRunner(
+    local: Any = run_rounds.TestbedRunner(
         bed=LocalBed(),  # type: ignore[arg-type]
         host="h1",
         jobs=jobs,
@@ -294,7 +293,7 @@ def queue(dscp: int, count: int) -> Any:
 def test_bytes_without_a_mark_are_those_of_the_queue_of_unmanaged_traffic(
     monkeypatch: pytest.MonkeyPatch, queues: list[Any], unmarked: float | None
 ) -> None:
-    monkeypatch.setattr(testbed_runner, "read_queues", lambda _: queues)
+    monkeypatch.setattr(run_rounds, "read_queues", lambda _: queues)
     with local_runner("true", ports=2) as (local, _):
         assert local.read_unmarked() == unmarked
 
@@ -302,7 +301,7 @@ def test_bytes_without_a_mark_are_those_of_the_queue_of_unmanaged_traffic(
 def test_every_port_gets_the_queues_of_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     programmed: dict[str, list[tuple[int, ...]]] = {}
     monkeypatch.setattr(
-        testbed_runner,
+        run_rounds,
         "set_queues",
         lambda port, queues: programmed.update({port.end: [q.dscps for q in queues]}),
     )
@@ -314,8 +313,8 @@ def test_every_port_gets_the_queues_of_a_scheme(monkeypatch: pytest.MonkeyPatch)
 def test_ticks_of_the_processors_are_idle_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """proc(5): user nice system idle iowait irq softirq steal guest guest_nice."""
     text = "cpu  10 20 30 400 50 6 7 8 1000 2000\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
-    monkeypatch.setattr(testbed_runner, "STAT", SimpleNamespace(read_text=lambda: text))
-    assert testbed_runner.read_processor_times() == (450.0, 531.0)
+    monkeypatch.setattr(run_rounds, "STAT", SimpleNamespace(read_text=lambda: text))
+    assert run_rounds.read_processor_times() == (450.0, 531.0)
 
 
 # ---- Opening the runner -----------------------------------------------------------------------
@@ -336,11 +335,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     bed = SimpleNamespace(wiring=wiring, all_ends=lambda: ["end"])
     ends = SimpleNamespace(saved=[])
     monkeypatch.setattr(persistent, "use_testbed", lambda name, by: opened(f"{name} {by}", bed))
-    monkeypatch.setattr(testbed_runner, "change_ends", lambda _: opened("ends", ends))
-    marking = testbed_runner.marking
+    monkeypatch.setattr(run_rounds, "change_ends", lambda _: opened("ends", ends))
+    marking = run_rounds.marking
     monkeypatch.setattr(marking, "remove_leftovers", lambda: lines.append("clean"))
     monkeypatch.setattr(marking, "open_marked_group", lambda n, d: opened(f"{n} {d}", n))
-    monkeypatch.setattr(testbed_runner.TestbedRunner, "stop", lambda _: lines.append("stop"))
+    monkeypatch.setattr(run_rounds.TestbedRunner, "stop", lambda _: lines.append("stop"))
     return lines
 
 

@@ -43,7 +43,6 @@ from weft.corun.rounds import (
     read_schemes,
 )
 from weft.corun.run_rounds import run_together
-from weft.corun.testbed_runner import read_processor_times
 from weft.errors import InputError
 from weft.records import Record
 from weft.sensitivity.application import Profile, Run, fit_application
@@ -590,12 +589,3 @@ def test_delays_of_short_applications_are_as_short() -> None:
     (round_, *_) = (round_ for round_ in PLAN.rounds if round_.scheme != ALONE)
     delays = PLAN.delays_s(round_, (0.25, 0.25))
     assert 0 < max(delays.values()) < 0.25
-
-
-def test_idle_ticks_are_the_fourth_and_fifth_of_the_first_eight(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  1 2 4 8 16 32 64 128 256 512\ncpu0 9 9 9 9 9 9 9 9 9 9\n")
-    monkeypatch.setattr("weft.corun.testbed_runner.STAT", stat)
-    assert read_processor_times() == (24, 255)

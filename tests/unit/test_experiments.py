@@ -19,7 +19,6 @@ from weft.measure.settings.options import settings_from
 from weft.measure.tests.catalog import TESTS as MEASURING_TESTS
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar, Series, read_records
 from weft.studies import Result, Unavailable, find_studies, run_study
-from weft.studies.catalog import STUDIES
 from weft.studies.experiment import (
     READINGS,
     ROUNDS,
@@ -35,6 +34,7 @@ from weft.studies.experiment import (
 )
 from weft.studies.fdr.fdr_model import KI, MI, throughput
 from weft.studies.points import Point, RunContext
+from weft.studies.run_studies import STUDIES
 
 SIZES = {"32 Ki": 32 * KI, "256 Ki": 256 * KI, "512 Ki": 512 * KI, "2 Mi": 2 * MI, "8 Mi": 8 * MI}
 

@@ -16,17 +16,8 @@ from contextlib import ExitStack
 import pytest
 
 from weft.errors import InputError
-from weft.fleet import (
-    Coordinator,
-    Fleet,
-    HostCalls,
-    HostLost,
-    Invitation,
-    cluster,
-    join,
-    local_fleet,
-)
-from weft.fleet.cluster import Worker, _match_workers, choose, dask_fleet
+from weft.fleet import Coordinator, Fleet, HostCalls, HostLost, Invitation, join, local_fleet
+from weft.fleet.fleet import SILENT_S, Worker, _find_lost, _match_workers, choose, dask_fleet
 from weft.fleet.member import FROM_COORDINATOR, Join, Member, Stopped, compare_clocks
 from weft.wire import PROTOCOL, SILENCE_S, connect, encode
 from weft.wire.handshake import Hello, Prove
@@ -480,9 +471,9 @@ class _Client:
 
 def test_workers_that_left_or_are_silent_for_too_long_are_lost() -> None:
     chosen = {f"h{n}": worker for n, worker in enumerate(WORKERS[:4])}
-    ages = {WORKERS[0]: 0.0, WORKERS[1]: cluster.SILENT_S, WORKERS[2]: cluster.SILENT_S + 0.5}
+    ages = {WORKERS[0]: 0.0, WORKERS[1]: SILENT_S, WORKERS[2]: SILENT_S + 0.5}
     client = _Client({worker.address: 1000.0 - age for worker, age in ages.items()})
-    lost = cluster._find_lost(client, chosen)
+    lost = _find_lost(client, chosen)
     assert list(lost) == ["h2", "h3"]
     assert lost["h2"].endswith("is silent")
     assert lost["h3"].endswith("has left the cluster")
@@ -490,7 +481,7 @@ def test_workers_that_left_or_are_silent_for_too_long_are_lost() -> None:
 
 def test_without_its_scheduler_every_host_is_lost() -> None:
     chosen = {f"h{n}": worker for n, worker in enumerate(WORKERS[:2])}
-    lost = cluster._find_lost(_Client({}, status="connecting"), chosen)
+    lost = _find_lost(_Client({}, status="connecting"), chosen)
     assert list(lost) == ["h0", "h1"]
     assert all("scheduler does not answer" in reason for reason in lost.values())
 

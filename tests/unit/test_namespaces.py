@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from weft.errors import InputError
-from weft.host.machine.process_times import read_start_ticks
+from weft.host.machine.processes import read_start_ticks
 from weft.host.net import namespaces
 from weft.host.testbed.wiring import Wiring
 

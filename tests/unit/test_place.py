@@ -18,7 +18,7 @@ import pytest
 from weft.errors import InputError
 from weft.fleet import HostCalls, HostLost
 from weft.fleet.member import Stopped
-from weft.host.machine.process_times import Times, TreeTimes
+from weft.host.machine.processes import Times, TreeTimes
 from weft.host.net import namespaces
 from weft.host.net.link_ends import LinkEnd
 from weft.host.testbed.build import plan_testbed

@@ -14,9 +14,8 @@ from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.model.fit import fit
 from weft.model.latency import single_packet_latency
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
-from weft.tune.rules import contrast, curve
-from weft.tune.rules.advice import advise, fit_latency
-from weft.tune.rules.contrast import Pair, read_contrasts
+from weft.tune.rules import advice, curve
+from weft.tune.rules.advice import Pair, advise, fit_latency, read_contrasts
 from weft.tune.rules.curve import batch_rule, bound_rule, load_rule, parallel_rule, size_rule
 from weft.tune.rules.evidence import (
     Evidence,
@@ -450,4 +449,4 @@ def test_the_same_record_given_twice_is_one_observation() -> None:
     (row_,) = gather_evidence([once, other, once]).rows
     assert row_.throughput_Bps == Spread((1e9, 1.125e9))
     assert row_.origins == ("record 1", "record 2")
-    assert contrast.WORTH_PERCENT == 10
+    assert advice.WORTH_PERCENT == 10

@@ -343,7 +343,7 @@ def test_eight_starved_lanes_are_named_and_the_others_counted(
 def test_a_worker_of_a_sweep_is_killed_with_its_parent() -> None:
     code = """
 import ctypes, os
-from weft.host.machine.parent_death import end_only_with_parent
+from weft.host.machine.processes import end_only_with_parent
 end_only_with_parent(os.getppid())
 signal = ctypes.c_int()
 ctypes.CDLL(None).prctl(2, ctypes.byref(signal))  # PR_GET_PDEATHSIG

@@ -97,7 +97,7 @@ def shifted(monkeypatch) -> Study:
             replace(o, published=o.published and 10 * o.published) for o in study.observations
         ),
     )
-    monkeypatch.setattr("weft.studies.catalog.STUDIES", (wrong,))
+    monkeypatch.setattr("weft.studies.run_studies.STUDIES", (wrong,))
     return wrong
 
 

@@ -21,8 +21,12 @@ from weft.tune.search.recommend import Recommendation
 from weft.tune.search.space import Factor, MeasuredPoint, Refusal, Space
 from weft.tune.search.surface import Interval, fit_surface
 from weft.tune.search.tuning import Confirmation, Failure, Tuning
-from weft.tune.search.tuning_figures import draw_curve, draw_expected_and_measured, tuning_sections
-from weft.tune.search.tuning_record import build_tuning_record
+from weft.tune.search.tuning_record import (
+    build_tuning_record,
+    draw_curve,
+    draw_expected_and_measured,
+    tuning_sections,
+)
 from weft.tune.search.tuning_text import (
     format_command,
     format_gain,

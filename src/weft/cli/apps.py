@@ -118,7 +118,7 @@ def _check_figure_file(path: str) -> Path:
 def _draw(application: Application, path: Path) -> None:
     # Plots take half a second to import.
     from weft.plot import figure, to_png, to_svg
-    from weft.sensitivity.sensitivity_figure import sensitivity_curve
+    from weft.sensitivity.application_text import sensitivity_curve
 
     drawing = figure(lambda ax: sensitivity_curve(ax, application))
     if path.suffix == ".svg":

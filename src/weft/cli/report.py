@@ -10,7 +10,7 @@ from weft.control.operators.timeline import timeline_sections
 from weft.errors import InputError
 from weft.plot import render_report
 from weft.records import Record, Run, check_output, export_parquet, read_records, write_text
-from weft.tune.search.tuning_figures import tuning_sections
+from weft.tune.search.tuning_record import tuning_sections
 from weft.units import format_count
 
 

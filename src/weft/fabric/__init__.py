@@ -4,9 +4,18 @@ from weft.fabric.fabric import Fabric, Link, Node, Port, Routes, with_addresses
 from weft.fabric.ibnetdiscover import read_ibnetdiscover, write_ibnetdiscover
 from weft.fabric.lft import read_lft, write_lft
 from weft.fabric.links import LinkRate, PlainRate, link_rate
-from weft.fabric.paths import check_reach, ecmp_choice, path
 from weft.fabric.read import read_fabric
-from weft.fabric.routing import ROUTINGS, destination_modulo, ecmp, route, shortest_path, up_down
+from weft.fabric.routing import (
+    ROUTINGS,
+    check_reach,
+    destination_modulo,
+    ecmp,
+    ecmp_choice,
+    path,
+    route,
+    shortest_path,
+    up_down,
+)
 from weft.fabric.soundness import check_fabric, describe_cycle, find_cycle
 from weft.fabric.toml_file import build_topology, read_toml, write_toml
 from weft.fabric.topology import (

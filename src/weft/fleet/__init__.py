@@ -6,9 +6,8 @@
 other and of the host.
 """
 
-from weft.fleet.cluster import dask_fleet
 from weft.fleet.coordinator import Coordinator, HostCalls
-from weft.fleet.fleet import Fleet, HostLost, local_fleet
+from weft.fleet.fleet import Fleet, HostLost, dask_fleet, local_fleet
 from weft.fleet.member import Invitation, Member, join
 from weft.fleet.parallel import Call, check_cluster, check_jobs, check_stopped, run_calls
 

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 
 from weft import __version__
 from weft.errors import InputError, WeftError, locate_errors
-from weft.fleet.cluster import connect_client, list_workers, read_workers, refuse_version
-from weft.host.machine.parent_death import end_only_with_parent
+from weft.fleet.fleet import connect_client, list_workers, read_workers, refuse_version
+from weft.host.machine.processes import end_only_with_parent
 
 LOOK_S = 1.0  # between looks at a cluster's workers
 NO_WORKERS_S = 30.0  # how long a cluster may lack workers; a nanny restarts its worker sooner

@@ -4,8 +4,7 @@
 job: what each instance computes, sends and awaits, and in which order.
 """
 
-from weft.jobs.job_file import Job, Stage, load_job, read_job
+from weft.jobs.job_file import Job, Stage, load_job, place_jobs, read_job
 from weft.jobs.job_graph import JobGraph, build_graph
-from weft.jobs.job_hosts import place_jobs
 
 __all__ = ["Job", "JobGraph", "Stage", "build_graph", "load_job", "place_jobs", "read_job"]

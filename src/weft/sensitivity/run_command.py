@@ -31,7 +31,7 @@ import numpy as np
 
 from weft.errors import InputError
 from weft.host.machine.kernel_files import ROOT, read_text
-from weft.host.machine.process_times import TreeTimes
+from weft.host.machine.processes import TreeTimes
 from weft.host.net import namespaces
 from weft.sensitivity.application import Run
 from weft.sensitivity.model import FloatArray

@@ -11,14 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft.studies.catalog import (
-        STUDIES,
-        find_studies,
-        takes_applications,
-        takes_seeds,
-        with_applications,
-        with_seeds,
-    )
     from weft.studies.observation import Claim, Observation, Row, Unavailable, Verdict, row_line
     from weft.studies.points import (
         Point,
@@ -28,10 +20,18 @@ if TYPE_CHECKING:
         simulation_point,
     )
     from weft.studies.report import study_figures
+    from weft.studies.run_studies import (
+        STUDIES,
+        find_studies,
+        takes_applications,
+        takes_seeds,
+        with_applications,
+        with_seeds,
+    )
     from weft.studies.study import Result, Study, run_study, study_records
 
 _MODULES = {
-    "catalog": (
+    "run_studies": (
         "STUDIES",
         "find_studies",
         "takes_applications",

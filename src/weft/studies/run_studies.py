@@ -1,24 +1,72 @@
-"""Runs many studies: all their simulations side by side, then each study as soon as it can.
+"""Studies by name, and many at once: their simulations side by side, then each when it can.
 
 Simulations run in this process, in processes of this machine, or on a Dask cluster; they are stored
 as they end, and a run that was cut short resumes. A record does not depend on where it was made.
-Measurements wait until no simulation runs that could disturb them. Entry point: `run_studies`.
+Measurements wait until no simulation runs that could disturb them. Entry points: `STUDIES`,
+`find_studies`, `with_applications`, `with_seeds`, `run_studies`.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from weft.errors import InputError
 from weft.fleet import Call, check_stopped, run_calls
 from weft.records import Record, from_line, read_records, to_line, write_records
 from weft.records.campaign import Campaign, run_campaign
 from weft.records.schema import Run
 from weft.simulate.scenario import compute_digest
+from weft.studies.efa import EFA
+from weft.studies.fdr import FDR
+from weft.studies.ib2016 import IB2016
 from weft.studies.points import Point, simulate_scenario
+from weft.studies.rperf import RPERF
+from weft.studies.saba import BUILDERS, SABA
+from weft.studies.saba.cohort import Cohort, project_cohort
+from weft.studies.saba.speedups import SPEEDUP_BUILDERS, Size
 from weft.studies.study import Result, Study, study_records
+
+MAX_SEEDS = 10_000
+STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *FDR, *SABA)
+
+
+def find_studies(names: Sequence[str]) -> list[Study]:
+    """The studies of these names, each once; "all" is every study."""
+    by_name = {study.name: study for study in STUDIES}
+    unknown = [name for name in names if name != "all" and name not in by_name]
+    if unknown:
+        near = [name for name in by_name if unknown[0] in name]
+        near = near or difflib.get_close_matches(unknown[0], by_name, n=2)
+        meant = f"did you mean {' or '.join(near[:4])}? " if near else ""
+        raise InputError("study", f"{unknown[0]!r} is unknown", f"{meant}weft study list has all")
+    return list(STUDIES) if "all" in names else [by_name[name] for name in dict.fromkeys(names)]
+
+
+def takes_applications(study: Study) -> bool:
+    """Whether the study shows profiled applications, to which a user's can be added."""
+    return study.name in BUILDERS
+
+
+def with_applications(study: Study, cohort: Cohort) -> Study:
+    """The study with a user's applications beside those recorded in the project."""
+    return BUILDERS[study.name]((project_cohort(), cohort))
+
+
+def takes_seeds(study: Study) -> bool:
+    """Whether the study draws set-ups, of which there can be more, at the paper's size."""
+    return study.name in SPEEDUP_BUILDERS
+
+
+def with_seeds(study: Study, seeds: int, processes: int) -> Study:
+    """The study with so many set-ups at the paper's size, evaluated in so many processes."""
+    if not 1 <= seeds <= MAX_SEEDS:
+        raise InputError("--seeds", f"{seeds} set-ups", f"use 1 to {MAX_SEEDS:,}")
+    return SPEEDUP_BUILDERS[study.name](Size(seeds=seeds, processes=processes))
+
 
 Identity = tuple[str, str]  # study, digest of the scenario
 Finish = Callable[[Study, Mapping[str, Record]], Result]

@@ -33,7 +33,7 @@ from weft.control.state.state import State
 from weft.errors import InputError, WeftError
 from weft.fabric import Fabric, Port, write_toml
 from weft.fabric.soundness import MAX_LANES
-from weft.host.machine.parent_death import end_with_parent
+from weft.host.machine.processes import end_with_parent
 from weft.records import Scalar
 from weft.simulate import Scenario, scenario_from, simulate
 from weft.switches import Lane, PortName, Tables

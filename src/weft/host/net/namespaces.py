@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from weft.errors import InputError
-from weft.host.machine.parent_death import end_with_parent
-from weft.host.machine.process_times import read_start_ticks
+from weft.host.machine.processes import end_with_parent, read_start_ticks
 
 DIRECTORY = Path("/run/netns")
 FILES = Path("/etc/netns")

@@ -22,11 +22,10 @@ import numpy as np
 
 from weft import __version__
 from weft.errors import InputError
-from weft.host.machine.parent_death import end_with_parent
+from weft.host.machine.processes import end_with_parent
 from weft.host.testbed import persistent
-from weft.jobs.job_file import Job
+from weft.jobs.job_file import Job, place_jobs
 from weft.jobs.job_graph import build_graph
-from weft.jobs.job_hosts import place_jobs
 from weft.jobs.job_times import (
     NEVER_PS,
     JobTimes,

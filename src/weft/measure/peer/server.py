@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weft.errors import InputError
-from weft.host.machine.parent_death import end_with_parent
+from weft.host.machine.processes import end_with_parent
 from weft.measure.peer import messages
 from weft.measure.peer.admission import Limits
 from weft.measure.peer.server_session import STUCK_STATUS, Session

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from weft import __version__
-from weft.corun.testbed_runner import read_processor_times
+from weft.corun.run_rounds import read_processor_times
 from weft.host.testbed.wiring import Wiring
 from weft.jobs import Job
 from weft.records import Provenance, Record, RecordWriter, Scalar, Series, read_records, write_text

@@ -22,9 +22,9 @@ from typing import Protocol
 
 import numpy as np
 
-from weft.corun.testbed_runner import Job as Program
-from weft.corun.testbed_runner import TestbedRunner, open_testbed_runner
-from weft.host.machine.parent_death import end_with_parent
+from weft.corun.run_rounds import Job as Program
+from weft.corun.run_rounds import TestbedRunner, open_testbed_runner
+from weft.host.machine.processes import end_with_parent
 from weft.host.net.caps import ChangedEnds, change_ends
 from weft.host.net.weighted_queues import change_queues, open_counters, set_queues
 from weft.host.testbed import persistent

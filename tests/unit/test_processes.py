@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.host.machine.process_times import Times, TreeTimes
+from weft.host.machine.processes import Times, TreeTimes
 from weft.sensitivity.run_command import computing_cores, interface_bytes, record_trace
 
 

@@ -1,16 +1,23 @@
-"""Processor time and run delay of a process and its descendants.
+"""Processes: their processor time and run delay, and an end with their parent.
 
-From /proc/PID/task/TID/schedstat: nanoseconds on a processor, and nanoseconds ready but waiting for
-one. The last reading of a thread stays counted after its end; later use is lost, so read often.
-Descendants are found through their parents; a known descendant is followed even if its parent ends.
-Entry points: `TreeTimes`, `read_start_ticks`. Units: seconds, kernel ticks.
+Times are from /proc/PID/task/TID/schedstat: nanoseconds on a processor, and nanoseconds ready but
+waiting for one. The last reading of a thread stays counted after its end; later use is lost, so
+read often. Descendants are found through their parents; a known descendant is followed even if its
+parent ends. Linux signals a child when the thread that started it ends; elsewhere the signal is not
+sent. Entry points: `TreeTimes`, `read_start_ticks`; in a child, `end_with_parent` and
+`end_only_with_parent`. Units: seconds, kernel ticks.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.errors import INTERRUPTS
 from weft.host.machine.kernel_files import ROOT, list_names, read_text
 
 
@@ -75,3 +82,25 @@ class TreeTimes:
                 self._ended = (self._ended[0] + then[0], self._ended[1] + then[1])
             self._seen[thread] = now
         return [int(child) for child in read_text(place / "children").split()]
+
+
+# ---- Processes that do not outlive their parent -------------------------------------------------
+
+_PR_SET_PDEATHSIG = 1
+# Loaded now: nothing may be loaded between fork and exec.
+_LIBC = ctypes.CDLL(None)
+
+
+def end_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Ask for a signal when the parent dies; end at once if it is dead already."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def end_only_with_parent(parent: int) -> None:
+    """As `end_with_parent`, and ignore interrupts: they are the parent's to handle."""
+    for interrupt in INTERRUPTS:
+        signal.signal(interrupt, signal.SIG_IGN)
+    end_with_parent(parent)

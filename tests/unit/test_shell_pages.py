@@ -24,6 +24,7 @@ CASES = [
     ("weft control apps --auth", {"--authority"}),
     ("weft fabric f.toml --routing ", {"destination_modulo", "ecmp", "shortest_path", "up_down"}),
     ("weft completion ", {"bash", "zsh", "fish"}),
+    ("weft latency --wait ", {"spin", "block"}),
 ]
 
 

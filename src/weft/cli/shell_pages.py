@@ -81,7 +81,7 @@ def write_bash(top: Parser) -> str:
         choices += [
             f'    "{parser.prog} {option}") names="{_join(action)}" ;;'
             for action in list_actions(parser)
-            if action.choices
+            if _list_choices(action)
             for option in action.option_strings or [parser.prog.split()[-1]]
         ]
     return "\n".join(
@@ -112,8 +112,16 @@ def write_bash(top: Parser) -> str:
     )
 
 
+def _list_choices(action: argparse.Action) -> list[str]:
+    """What an option takes: its choices, or the words of a metavar such as `spin|block`."""
+    if action.choices:
+        return [str(choice) for choice in action.choices]
+    words = action.metavar.split("|") if isinstance(action.metavar, str) else []
+    return [word for word in words if word.islower()] if len(words) > 1 else []
+
+
 def _join(action: argparse.Action) -> str:
-    return " ".join(map(str, action.choices or ()))
+    return " ".join(_list_choices(action))
 
 
 def write_zsh(top: Parser) -> str:
@@ -163,7 +171,7 @@ def _continue(specs: list[str]) -> str:
 
 def _write_zsh_specs(action: argparse.Action) -> Iterator[str]:
     about = re.sub(r"([\[\]:\\])", r"\\\1", expand_help(action))
-    value = f"({_join(action)})" if action.choices else "_files" if is_file(action) else ""
+    value = f"({_join(action)})" if _list_choices(action) else "_files" if is_file(action) else ""
     metavar = re.sub(r"([:\\])", r"\\\1", str(action.metavar or action.dest))
     if not action.option_strings:
         many = action.nargs in ("*", "+", argparse.REMAINDER)
@@ -197,7 +205,7 @@ def write_fish(top: Parser) -> str:
         for action in list_actions(parser):
             if action.option_strings:
                 lines.append(f"{at} {_write_fish_option(action)}")
-            elif action.choices:
+            elif _list_choices(action):
                 lines.append(f"{at} -f -a {_quote_fish(_join(action))}")
     return "\n".join(lines)
 
@@ -207,7 +215,7 @@ def _write_fish_option(action: argparse.Action) -> str:
         f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
         for option in action.option_strings
     ]
-    if action.choices:
+    if _list_choices(action):
         words.append(f"-x -a {_quote_fish(_join(action))}")
     elif action.nargs != 0:
         words.append("-r" if is_file(action) else "-x")

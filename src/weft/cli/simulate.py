@@ -83,9 +83,7 @@ def _show(records: Sequence[Record], args: argparse.Namespace) -> None:
 def _read_points(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
     """The scenario, and the points to run of it."""
     if not args.scenario:
-        raise InputError(
-            "weft simulate", "no scenario given", "name a TOML file, see docs/simulate.md"
-        )
+        raise InputError("simulate", "no scenario given", "name a TOML file, see docs/simulate.md")
     check_jobs(args.jobs)
     if args.threads is not None and not 1 <= args.threads <= MOST_THREADS:
         raise InputError("--threads", f"{args.threads} is out of range", f"use 1 to {MOST_THREADS}")

@@ -217,7 +217,9 @@ def explain_file_errors(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         problem = error.strerror or str(error)
-        remedy = "check the path, its permissions and the space left"
+        remedy = "check the path"
+        if not isinstance(error, FileNotFoundError):
+            remedy += ", its permissions and the space left"
         raise InputError(str(path), problem, remedy) from error
 
 

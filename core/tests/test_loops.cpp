@@ -112,6 +112,26 @@ TEST(datagrams_are_received_or_counted_as_lost) {
   stream_over("udp", 1400, 64, 16, 4);
 }
 
+TEST(a_receiver_that_gathers_datagrams_gets_each_and_ends_at_its_time_when_none_come) {
+  Pair pair = connected(config_of("udp", 64, true));
+  std::array<transport::Completion, 8> completions;
+  uint64_t sent = 0, received = 0;
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 4; ++i, ++sent)
+      CHECK_EQ(pair.client->post(std::array{transport::Work{.bytes = 64}}), 1u);
+    while (pair.client->poll(completions) > 0) continue;
+    for (int look = 0; look < 100 && received < sent; ++look) {
+      const uint32_t n = pair.server->gather(completions, 1'000'000'000);
+      for (uint32_t i = 0; i < n; ++i) pair.server->release(completions[i].id);
+      received += n;
+    }
+    CHECK_EQ(received, sent);
+  }
+  const int64_t start = raw_ns();
+  CHECK_EQ(pair.server->gather(completions, 1'300'000), 0u);
+  CHECK(raw_ns() - start >= 1'300'000);
+}
+
 TEST(both_directions_of_a_duplex_deliver_everything) {
   Pair pair = connected(config_of("tcp", 3000));
   StopFlag stop, other_stop;

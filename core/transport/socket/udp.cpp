@@ -1,11 +1,13 @@
 // One datagram per message; what is lost or reordered on the way is for the loops to see.
 //
 // A send completes when the kernel has taken it. Lists go out by one sendmmsg, and a poll with room
-// for several completions takes several datagrams by one recvmmsg.
+// for several completions takes several datagrams by one recvmmsg. A stream gathers in the kernel's
+// buffer: a receiver that sleeps on the socket makes the sender wake it, for every few datagrams.
 #if defined(__linux__)
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +27,8 @@ namespace {
 constexpr uint32_t kMostBytes = 65507;  // 64 KiB less the IPv4 and UDP headers
 constexpr size_t kBatch = 64;
 constexpr int kBufferBytes = 8 << 20;
+constexpr int64_t kGatherNs = 50'000;
+constexpr int kLeastGathered = 4 << 20;  // of buffer: of what comes meanwhile nothing may be lost
 
 class UdpEndpoint final : public Endpoint {
  public:
@@ -42,6 +46,10 @@ class UdpEndpoint final : public Endpoint {
     is_marked_ = set_options(socket_.get(), config, local.is_v6());
     grow(SO_RCVBUF, SO_RCVBUFFORCE);
     grow(SO_SNDBUF, SO_SNDBUFFORCE);
+    int granted = 0;
+    socklen_t length = sizeof(granted);
+    getsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &granted, &length);
+    gathers_ = config.events && granted >= kLeastGathered;
     if (::bind(socket_.get(), local.get(), local.length) != 0)
       throw_errno("udp", "cannot bind to " + local.host());
   }
@@ -81,6 +89,20 @@ class UdpEndpoint final : public Endpoint {
     }
     set_timeout(socket_.get(), SO_RCVTIMEO, timeout_ns, timeout_ns_);
     return receive_one(out, 0);
+  }
+
+  uint32_t gather(std::span<Completion> out, int64_t timeout_ns) override {
+    if (!gathers_) return wait(out, timeout_ns);
+    uint32_t n = poll(out);
+    bool is_stream = n > 0;
+    if (n == 0 && is_stream_) {
+      const timespec time{0, kGatherNs};
+      nanosleep(&time, nullptr);
+      n = poll(out);
+      is_stream = n > 1;
+    }
+    is_stream_ = is_stream;
+    return n > 0 ? n : wait(out, timeout_ns);
   }
 
   void release(uint64_t) override { ++released_; }
@@ -200,6 +222,7 @@ class UdpEndpoint final : public Endpoint {
   std::vector<Sent> sent_;
   uint64_t posted_ = 0, done_ = 0, handed_ = 0, released_ = 0;
   bool refused_ = false;
+  bool gathers_ = false, is_stream_ = false;  // datagrams came without a sleep for them
   Descriptor socket_;
   int64_t timeout_ns_ = -1;
 };

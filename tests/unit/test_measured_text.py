@@ -60,6 +60,13 @@ def test_a_note_says_how_many_records_have_it_unless_all_do():
     assert format_sweep(runs).splitlines()[-2:] == ["a (1 of 2 records)", "b"]
 
 
+def test_what_made_a_host_noisy_is_one_note():
+    spun, stolen = "noisy host: a thread lost 3 % of its time", "noisy host: 4 % of a CPU was taken"
+    runs = [record(64, throughput=1e9), record(128, throughput=2e9)]
+    runs = [replace(run, notes=n) for run, n in zip(runs, ([spun, stolen], [stolen]), strict=True)]
+    assert format_sweep(runs).splitlines()[-2:] == ["", "noisy host"]
+
+
 def test_a_quantity_that_a_point_lacks_is_a_dash():
     text = format_sweep([record(64, throughput=1e9), record(128)])
     assert text.splitlines()[-1].split() == ["128", "B", "–"]

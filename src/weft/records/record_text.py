@@ -234,8 +234,8 @@ def _format_notes(records: Sequence[Record]) -> str:
     """Notes that differ only in figures once, with the number of records if not all have them."""
     alike: dict[str, list[str]] = {}
     for record in records:
-        for note in record.notes:
-            alike.setdefault(_FIGURES.sub("#", note), []).append(_note_kind(note))
+        for kind in dict.fromkeys(map(_note_kind, record.notes)):
+            alike.setdefault(_FIGURES.sub("#", kind), []).append(kind)
     lines = []
     for notes in alike.values():
         remarks = [f"{len(notes)} of {len(records)} records"] if len(notes) < len(records) else []

@@ -304,7 +304,8 @@ def tour_report(tour: Tour) -> str:
     )
     sections = [opening]
     for stop in tour.stops:
-        sections.append(Section(title=stop.title, text=f"{stop.about}.", markup=_format_stop(stop)))
+        text = f"{stop.about[:1].upper()}{stop.about[1:]}.".replace("`", "")
+        sections.append(Section(title=stop.title, text=text, markup=_format_stop(stop)))
         if stop.title == "A switch":
             sections += map(study_section, tour.results)
     return render_report(tour.records, TITLE, sections, [describe_run()])

@@ -99,7 +99,10 @@ def test_ports_that_fail_and_recover_are_logged_once(tmp_path: Path) -> None:
     rig = Rig(tmp_path / "control.db", switches)
     rig.settle()
     id_ = start(rig, 1)
-    switches.broken = {name for name in switches.held if name.node == "leaf0"}
+    rig.ask(connect(id_, "h1", "h0", 1))
+    rig.settle()
+    (beside,) = (name for name in rig.engine.state.target if name.node == "leaf0")
+    switches.broken = {name for name in switches.held if name.node == "leaf0"} - {beside}
     rig.ask(connect(id_, "h0", "h2", 2))
     rig.settle()
     rig.pass_time(5.0)
@@ -114,6 +117,32 @@ def test_ports_that_fail_and_recover_are_logged_once(tmp_path: Path) -> None:
     recovered = [line for line in rig.lines if line.startswith("recovered: leaf0 port ")]
     assert len(recovered) == 1
     assert not [line for line in rig.lines if line.startswith("drift")]
+
+
+def test_each_node_that_is_lost_and_comes_back_has_its_line(tmp_path: Path) -> None:
+    """An agent that dies fails all ports of its switch; two at once are two lines."""
+    switches = Memory()
+    rig = Rig(tmp_path / "control.db", switches)
+    rig.settle()
+    id_ = start(rig, 1)
+    rig.ask(connect(id_, "h0", "h2", 2))
+    rig.settle()
+    switches.broken = {name for name in switches.held if name.node in ("leaf0", "leaf1")}
+    rig.pass_time(60.0)
+    rig.settle()
+    lost = sorted(line for line in rig.lines if line.startswith("lost: "))
+    assert [line.split(": ")[1] for line in lost] == ["leaf0", "leaf1"]
+    assert "all its ports fail: " in lost[0]
+    assert {line.severity for line in rig.lines if line in lost} == {"error"}
+    assert not [line for line in rig.lines if line.startswith("failing: ")]
+    switches.broken = set()
+    rig.pass_time(60.0)
+    rig.settle()
+    back = sorted(line for line in rig.lines if line.startswith("back: "))
+    assert [line.split()[1] for line in back] == ["leaf0", "leaf1"]
+    rig.pass_time(60.0)
+    rig.settle()
+    assert len([line for line in rig.lines if line.startswith(("lost: ", "back: "))]) == 4
 
 
 def test_lines_have_date_and_severity_as_text_and_as_json() -> None:

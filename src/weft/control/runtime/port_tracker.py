@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from weft.switches import Failed, Foreign, PortName, Tables
 
@@ -71,6 +71,18 @@ class Drift:
     took_s: float | None = None  # None: not repaired yet
 
 
+class Transitions(NamedTuple):
+    """Ports that began to fail, with the reason, and that recovered, with how long they failed.
+
+    The same of nodes: a lost one has no port with a target that does not fail.
+    """
+
+    failed: Mapping[PortName, str]
+    recovered: Mapping[PortName, float]
+    lost: Mapping[str, str]
+    back: Mapping[str, float]
+
+
 @dataclass(slots=True)
 class _Port:
     target: Tables
@@ -103,6 +115,9 @@ class PortTracker:
     failures: int = 0  # failed reads and writes since the start
     _failed: dict[PortName, str] = field(default_factory=dict)  # not taken yet, with the reason
     _recovered: dict[PortName, float] = field(default_factory=dict)  # with how long they failed
+    _lost: dict[str, str] = field(default_factory=dict)  # nodes, not taken yet
+    _back: dict[str, float] = field(default_factory=dict)
+    _lost_s: dict[str, float] = field(default_factory=dict)  # nodes whose ports all fail, and since
     _programming_s: list[float] = field(default_factory=list)  # not taken yet
     _present: set[PortName] = field(default_factory=set)  # ports with a target, in the fabric
     _unprogrammed: set[PortName] = field(default_factory=set)  # of those present
@@ -145,6 +160,7 @@ class PortTracker:
             port.content, port.problem, port.failures, port.retry_s = None, "", 0, 0.0
             port.failed_s = None
             self._mark_answering(name)
+        self._lost_s = {n: since for n, since in self._lost_s.items() if n in self._failing}
         self.fabric_ports = names
         self._present = self.ports.keys() & names
         self._changed = {name: None for name in self.ports if name in names}
@@ -246,6 +262,8 @@ class PortTracker:
         if name in self._unprogrammed:
             self._changed[name] = None
         self._mark_answering(name)
+        if name.node in self._lost_s:
+            self._back[name.node] = now_s - self._lost_s.pop(name.node)
         if (name not in self._unprogrammed) == was_programmed:
             return []
         port.since_s = now_s
@@ -276,7 +294,12 @@ class PortTracker:
         port.problem, port.content = problem, None
         port.retry_s = now_s + retry_delay_s(port.failures)
         self._unprogrammed.add(name)
-        self._failing.setdefault(name.node, set()).add(name)
+        failing = self._failing.setdefault(name.node, set())
+        failing.add(name)
+        is_lost = all(n in failing for n in self._by_node[name.node] if n in self._present)
+        if is_lost and name.node not in self._lost_s:
+            self._lost_s[name.node] = now_s
+            self._lost[name.node] = problem
 
     def _mark_answering(self, name: PortName) -> None:
         """The port answers. With its node's last failing port, the node is handled as usual."""
@@ -291,11 +314,11 @@ class PortTracker:
 
     # ---- Reports ------------------------------------------------------------------------------
 
-    def take_transitions(self) -> tuple[dict[PortName, str], dict[PortName, float]]:
-        """Ports that began to fail, with the reason, and that recovered, with how long it took."""
-        failed, recovered = self._failed, self._recovered
-        self._failed, self._recovered = {}, {}
-        return failed, recovered
+    def take_transitions(self) -> Transitions:
+        """What changed since this was last called."""
+        transitions = Transitions(self._failed, self._recovered, self._lost, self._back)
+        self._failed, self._recovered, self._lost, self._back = {}, {}, {}, {}
+        return transitions
 
     def take_programming_s(self) -> list[float]:
         """How long ports took from a request to what was read back."""

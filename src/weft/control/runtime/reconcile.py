@@ -18,11 +18,12 @@ from typing import TypeVar
 
 from weft.control.runtime.audit import LogLine
 from weft.control.runtime.drivers import SwitchDrivers
-from weft.control.runtime.port_tracker import Content, Drift, PortTracker, Report
+from weft.control.runtime.port_tracker import Content, Drift, PortTracker, Report, Transitions
 from weft.errors import WeftError
 from weft.switches import Failed, Fenced, Foreign, PortName, PortProgrammer, Tables
 
 _IDLE_S = 0.25
+_NODE_LINES = 20  # of the log, for one turn
 
 _Contents = Mapping[PortName, Content]
 _Ports = TypeVar("_Ports", bound=Collection[PortName])
@@ -204,7 +205,7 @@ class Reconciler:
                 break
         for duration_s in durations:
             self._observe_programming(duration_s)
-        for line in [*_format_drifts(drifts), *_format_transitions(*transitions)]:
+        for line in [*_format_drifts(drifts), *_format_transitions(transitions)]:
             self._log(line)
 
 
@@ -242,10 +243,16 @@ def _format_drifts(drifts: Sequence[Drift]) -> list[LogLine]:
     ]
 
 
-def _format_transitions(
-    failed: Mapping[PortName, str], recovered: Mapping[PortName, float]
-) -> Iterator[LogLine]:
-    """One line for all ports that began to fail, one for all that recovered."""
+def _format_transitions(transitions: Transitions) -> Iterator[LogLine]:
+    """A line for each node that was lost or is back, and for all other ports one line each way."""
+    failed, recovered, lost, back = transitions
+    for node, problem in islice(lost.items(), _NODE_LINES):
+        yield LogLine(f"lost: {node}: all its ports fail: {problem}", "error")
+    if len(lost) > _NODE_LINES:
+        yield LogLine(f"lost: {len(lost) - _NODE_LINES} more nodes", "error")
+    for node, took_s in islice(back.items(), _NODE_LINES):
+        yield LogLine(f"back: {node} answers after {took_s:.1f} s")
+    failed = {port: problem for port, problem in failed.items() if port.node not in lost}
     for port, problem in islice(failed.items(), 1):
         yield LogLine(f"failing: {port}: {problem}{_format_more(failed)}", "warning")
     for port, took_s in islice(recovered.items(), 1):

@@ -28,7 +28,7 @@ grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 from control_load import Load  # noqa: E402
 from control_members import MemberProcess, find_owner  # noqa: E402
 from control_process import Client  # noqa: E402
-from etcd_cluster import EtcdCluster, etcd_cluster  # noqa: E402
+from etcd_cluster import EtcdCluster, etcd_cluster, find_leader  # noqa: E402
 from needs import need_time  # noqa: E402
 from serve_process import wait_until  # noqa: E402
 
@@ -109,13 +109,13 @@ class Siege:
         return resume
 
     def kill_leader_of_etcd(self) -> Callable[[], None]:
-        leader = self.etcd.find_leader()
+        leader = find_leader(self.etcd)
         self.etcd.kill(leader)
         return lambda: self.etcd.start(leader)
 
     def stop_follower_of_etcd(self) -> Callable[[], None]:
         """A minority that is cut off."""
-        leader = self.etcd.find_leader()
+        leader = find_leader(self.etcd)
         follower = (leader + 1) % 3
         self.etcd.signal(follower, signal.SIGSTOP)
         return lambda: self.etcd.signal(follower, signal.SIGCONT)

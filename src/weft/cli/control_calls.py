@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,32 @@ def release(args: argparse.Namespace) -> int:
         print(json.dumps({"ports": dict(released), "remarks": remarks}))
     else:
         print("\n".join([*(lines or ["no port had been programmed"]), *remarks]))
+    return 0
+
+
+def bench(args: argparse.Namespace) -> int:
+    from weft.control.runtime.bench import TTL_S, measure_rates, measure_take_over
+
+    counts = args.controllers.split(",")
+    for count in counts:
+        if count not in ("1", "2", "4", "8"):
+            raise InputError(f"--controllers {args.controllers}", f"{count!r}", "use 1, 2, 4, 8")
+    if not 0.1 <= args.seconds <= 3600 or not 0 <= args.take_overs <= 100:
+        raise InputError("weft control bench", "out of range", "0.1 to 3600 s, 0 to 100 take-overs")
+    rates = [measure_rates(int(count), args.seconds) for count in counts]
+    taken_s = measure_take_over(args.take_overs) if args.take_overs else []
+    if args.json:
+        print(json.dumps({"rates": [asdict(rate) for rate in rates], "take_over_s": taken_s}))
+        return 0
+    for rate in rates:
+        print(
+            f"{rate.controllers} controller{'s' if rate.controllers > 1 else ''}: "
+            f"{rate.registrations_per_s:,.0f} registrations and ends/s, "
+            f"{rate.connections_per_s:,.0f} connection events/s"
+        )
+    if taken_s:
+        times = ", ".join(f"{seconds:.1f}" for seconds in sorted(taken_s))
+        print(f"take-over with a lease of {TTL_S} s: {times} s")
     return 0
 
 

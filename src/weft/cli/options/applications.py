@@ -242,6 +242,20 @@ def declare_control(command: Parser) -> None:
     release.add_argument("file", metavar="FILE", help="the file of a controller that has ended")
     release.add_argument("--json", action="store_true", help="the ports as JSON")
     release.set_defaults(call="release")
+    about = "registrations and connections per second, and take-over times, on this machine"
+    bench = add_action(actions, "bench", about, run="control:run")
+    bench.add_argument(
+        "--controllers",
+        default="1,2,4",
+        metavar="N,...",
+        help="how many, a group of switches each; more than one need etcd (default: 1,2,4)",
+    )
+    bench.add_argument("--seconds", type=float, default=5.0, metavar="S", help="each (default: 5)")
+    bench.add_argument(
+        "--take-overs", type=int, default=3, metavar="N", help="owners killed (default: 3)"
+    )
+    bench.add_argument("--json", action="store_true", help="the figures as JSON")
+    bench.set_defaults(call="bench")
     about = "certificates for a lab: an authority, the controller's, its clients'"
     certs = add_action(actions, "certs", about, run="control:run")
     certs.add_argument("folder", metavar="FOLDER", help="where they lie; what it has is kept")

@@ -30,7 +30,7 @@ from weft.control.cluster.etcd_client import EtcdClient
 from weft.control.cluster.follower import Follower, encode_rows
 from weft.control.cluster.member import Member
 from weft.control.cluster.ownership import Ownership
-from weft.control.cluster.replicated_store import Keys, ReplicatedStore
+from weft.control.cluster.replicated_store import Keys, LostOwnership, ReplicatedStore
 from weft.control.runtime.audit import Log, LogLine
 from weft.control.runtime.config import Config, Etcd, describe_starvation, describe_unverified
 from weft.control.runtime.drivers import SwitchDrivers
@@ -147,13 +147,17 @@ def _serve_in_turns(config: Config, etcd: Etcd, log: Log, ready: Callable[[str],
                 )
                 open_store = partial(_lend_store, member.store)
                 controller = _run(config, open_store, claim, log, ready, ownership, member.client)
+                fenced = controller.fenced
+            except (LostOwnership, Taken) as error:  # before it was ready
+                fenced = str(error)
             finally:
+                is_owner = ownership.left_s > 0
                 ownership.release()
-            if not ownership.problem:
-                if controller.fenced:
-                    raise InputError("weft control", f"stops: {controller.fenced}")
+            if is_owner and not ownership.problem:
+                if fenced:
+                    raise InputError("weft control", f"stops: {fenced}")
                 return
-            log.write(LogLine(f"standby again: {ownership.problem}", "warning"))
+            log.write(LogLine(f"standby again: {ownership.problem or fenced}", "warning"))
 
 
 def _build_keys(etcd: Etcd, group: str) -> Keys:

@@ -76,6 +76,10 @@ class Application:
     connections: Map[str, None] = field(default_factory=Map)
     owner: str | None = None
 
+    @property
+    def number(self) -> int:
+        return int(self.id.rpartition("#")[2].partition("@")[0])
+
     def may_be_used(self, by: Asker | None) -> bool:
         """By its owner, an operator, or the controller itself (None)."""
         return by is None or by.is_operator or self.owner in (None, by.name)

@@ -135,7 +135,7 @@ def tune(quick: bool) -> list[Figure]:
         "all of it, s",
     )
     rows = [row for outcome in outcomes for row in _rows(outcome, effort)]
-    print(format_table(heads, rows, left=1))
+    print(format_table(heads, rows, left_columns=1))
     for outcome in outcomes:
         print(
             f"\n{outcome.over}: best of the sweep {_words(outcome.swept.best)}; the highest of "

@@ -82,7 +82,7 @@ def _format_findings(findings: Sequence[Finding]) -> str:
         ]
         for f in findings
     ]
-    return format_table(heads, rows, left=4)
+    return format_table(heads, rows, left_columns=4)
 
 
 def _format_judgements(judgements: Sequence[Judgement]) -> str:

@@ -181,7 +181,7 @@ def _format_rdma_table(host: Examination) -> str:
         for device in host.rdma_devices
         for port in device.ports
     ]
-    return format_table(heads, rows, left=len(heads)) if rows else "none"
+    return format_table(heads, rows, left_columns=len(heads)) if rows else "none"
 
 
 def _format_interface_table(host: Examination) -> str:
@@ -198,7 +198,7 @@ def _format_interface_table(host: Examination) -> str:
         )
         for interface in host.interfaces
     ]
-    return format_table(heads, rows, left=len(heads)) if rows else "none"
+    return format_table(heads, rows, left_columns=len(heads)) if rows else "none"
 
 
 def _format_transports(transports: Sequence[Transport]) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _format_parameters(parameters: Sequence[Parameter]) -> str:
         [p.name, p.meaning, format_number(p.value), _format_error(p.standard_error), p.unit]
         for p in parameters
     ]
-    return format_table(["parameter", "meaning", "value", "± error", "unit"], rows, left=2)
+    return format_table(["parameter", "meaning", "value", "± error", "unit"], rows, left_columns=2)
 
 
 def _format_error(value: float) -> str:

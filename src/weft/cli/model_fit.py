@@ -88,7 +88,9 @@ def _print_systems(systems: Mapping[str, Calibration], *, as_json: bool) -> int:
         print(json.dumps([{"system": name, "about": c.system} for name, c in systems.items()]))
     else:
         print(
-            format_table(["system", "about"], [[n, c.system] for n, c in systems.items()], left=2)
+            format_table(
+                ["system", "about"], [[n, c.system] for n, c in systems.items()], left_columns=2
+            )
         )
     return 0
 
@@ -289,7 +291,7 @@ def run_errors(args: argparse.Namespace) -> int:
         for name, quantity, fit in fits:
             print(json.dumps({"system": name, "model": quantity, **_build_error_object(fit)}))
     else:
-        print(format_table(HEADS, [_format_error_row(*row) for row in fits], left=2))
+        print(format_table(HEADS, [_format_error_row(*row) for row in fits], left_columns=2))
         print("\n|model / published − 1|; held out: each row predicted by a fit to the others")
     return 0
 

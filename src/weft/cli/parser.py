@@ -89,9 +89,9 @@ class Parser(argparse.ArgumentParser):
         names = [str(choice) for choice in action.choices]
         if isinstance(action, argparse._SubParsersAction):
             noun = str(action.metavar).lower()
-            what = f"{str(value)!r} is not {'an' if noun == 'action' else 'a'} {noun}"
+            problem = f"{str(value)!r} is not {'an' if noun == 'action' else 'a'} {noun}"
             everything = f"; use one of {', '.join(names)}"
-            self.error(f"{what}{suggest(str(value), names) or everything}")
+            self.error(f"{problem}{suggest(str(value), names) or everything}")
         name = "/".join(action.option_strings) or action.metavar
         self.error(f"{name} {value}: use one of {', '.join(names)}")
 

@@ -165,8 +165,8 @@ def _forecast(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bo
     if left_s is not None:
         runs = len(log.plan.order) - len(log.logged.runs)
         forecast = TimeForecast(runs=runs, expected_s=left_s, least_s=left_s, most_s=left_s)
-        left = format_count(runs, "run")
-        text = f"an unfinished profile has {left} left: about {format_duration(left_s)}"
+        runs_left = format_count(runs, "run")
+        text = f"an unfinished profile has {runs_left} left: about {format_duration(left_s)}"
     else:
         command_run = place.run(
             log.plan.command,

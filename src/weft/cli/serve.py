@@ -117,14 +117,14 @@ def _parse_number(text: str, name: str) -> int:
     return int(text)
 
 
-def _print_text(event: str, what: str | Sequence[Address]) -> None:
-    if isinstance(what, str):
-        print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
+def _print_text(event: str, news: str | Sequence[Address]) -> None:
+    if isinstance(news, str):
+        print(f"{time.strftime('%H:%M:%S')} {news}", flush=True)
         return
-    names = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in what]
+    names = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in news]
     print(f"{event} on {', '.join(names)}; Ctrl-C ends it", flush=True)
 
 
-def _print_json(event: str, what: str | Sequence[Address]) -> None:
-    key = "text" if isinstance(what, str) else "addresses"
-    print(json.dumps({"event": event, "time": time.time(), key: what}), flush=True)
+def _print_json(event: str, news: str | Sequence[Address]) -> None:
+    key = "text" if isinstance(news, str) else "addresses"
+    print(json.dumps({"event": event, "time": time.time(), key: news}), flush=True)

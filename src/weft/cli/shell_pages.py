@@ -257,7 +257,7 @@ def write_page(parser: argparse.ArgumentParser) -> str:
     name = parser.prog.replace(" ", "-")
     word = parser.prog.removeprefix("weft").strip()
     about = COMMANDS[word][1] if word else "measure, model, tune and simulate fast networks"
-    others = ", ".join(f"weft-{other}(1)" for other in COMMANDS if other != word)
+    related = ", ".join(f"weft-{other}(1)" for other in COMMANDS if other != word)
     lines = [
         f'.TH "{name.upper()}" "1" "" "weft {__version__}" "weft manual"',
         ".SH NAME",
@@ -271,7 +271,7 @@ def write_page(parser: argparse.ArgumentParser) -> str:
         lines += [f'.SH "{_escape(inner.prog.upper())}"', *_write_synopsis(inner)]
         lines += [".PP", _escape(inner.description or ""), *_write_options(inner)]
     lines += [".SH EXIT STATUS", *(line for row in STATUS for line in _write_item(*row))]
-    return "\n".join([*lines, ".SH SEE ALSO", _escape(others)]) + "\n"
+    return "\n".join([*lines, ".SH SEE ALSO", _escape(related)]) + "\n"
 
 
 def _write_synopsis(parser: argparse.ArgumentParser) -> list[str]:

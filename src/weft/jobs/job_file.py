@@ -193,8 +193,8 @@ def _find_cycle(unplaced: Sequence[int], after: Sequence[tuple[int, ...]]) -> li
 
 def _read_stage(entry: Table, name: str, instances: int, after: tuple[int, ...]) -> Stage:
     volume = entry.size_bytes("volume", 0, MAX_VOLUME, 0)
-    known = {pattern: pattern for pattern in PATTERNS}
-    pattern = entry.choice("pattern", known) if volume or entry.has("pattern") else ""
+    patterns = {pattern: pattern for pattern in PATTERNS}
+    pattern = entry.choice("pattern", patterns) if volume or entry.has("pattern") else ""
     roots = _read_roots(entry, pattern, instances)
     stage = Stage(
         name=name,
@@ -286,7 +286,7 @@ def _find(job: Job, index: dict[str, int], name: str) -> int:
     return index[name]
 
 
-def _check_count(job: Job, hosts: int, what: str) -> None:
+def _check_count(job: Job, hosts: int, place: str) -> None:
     if job.instances > hosts:
-        problem = f"{job.instances} instances, and {what} has {hosts} hosts"
+        problem = f"{job.instances} instances, and {place} has {hosts} hosts"
         raise InputError(f"{job.where}: instances", problem, f"use {hosts} or fewer")

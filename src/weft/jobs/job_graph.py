@@ -185,8 +185,8 @@ class _Part:
 def _shuffle(part: _Part) -> None:
     everyone = np.arange(part.instances, dtype=np.int64)
     # Everyone begins with its successor, so that no instance is the first of all.
-    others = (everyone[:, None] + np.arange(1, part.instances)) % part.instances
-    part.send_all(everyone, others, after=part.after, volume=part.volume)
+    peers = (everyone[:, None] + np.arange(1, part.instances)) % part.instances
+    part.send_all(everyone, peers, after=part.after, volume=part.volume)
 
 
 def _aggregate(part: _Part) -> None:

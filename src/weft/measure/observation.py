@@ -8,7 +8,7 @@ payload that arrived, over the longer of both ends' times), `message_rate` (1/s)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -164,9 +164,3 @@ def cpu_quantities(counts: Counted, prefix: str = "cpu") -> dict[str, Quantity]:
         f"{prefix}.system": Scalar(counts.system_ns / 1e9, "s"),
         f"{prefix}.percent": Scalar(100 * used / counts.elapsed_ns, "%"),
     }
-
-
-def join_samples(samples: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Several arrays of samples as one; a single array is not copied."""
-    arrays = [array for array in samples if len(array)]
-    return arrays[0] if len(arrays) == 1 else np.concatenate([NO_SAMPLES, *arrays])

@@ -83,9 +83,11 @@ def bullets(items: Sequence[str]) -> Markup:
     return Markup("<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>")
 
 
-def html_table(heads: Sequence[str], rows: Sequence[Sequence[object]], left: int = 1) -> Markup:
-    """A table whose first `left` columns are text and whose others are numbers."""
-    return _table(heads, rows, set(range(left, len(heads))))
+def html_table(
+    heads: Sequence[str], rows: Sequence[Sequence[object]], left_columns: int = 1
+) -> Markup:
+    """A table whose first `left_columns` are text and whose others are numbers."""
+    return _table(heads, rows, set(range(left_columns, len(heads))))
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], numbers: set[int]) -> Markup:

@@ -99,7 +99,9 @@ def _distribution_summary(points: LabelledRecords) -> Iterator[Markup]:
     if distributions:
         heads = ["record", "quantity", "samples", *SHOWN, "max"]
         yield html_table(
-            heads, [_distribution_row(*row) for row in distributions[:MOST_SUMMARY_ROWS]], left=2
+            heads,
+            [_distribution_row(*row) for row in distributions[:MOST_SUMMARY_ROWS]],
+            left_columns=2,
         )
         remark = (
             "In grey: 95 % confidence interval of each quantile, from the order statistics; "
@@ -142,7 +144,7 @@ def _scalar_list(points: LabelledRecords, shown: Sequence[str]) -> Markup:
         for label, scalar in group.items()
         if name not in shown
     ]
-    table = html_table(["record", "quantity", "value"], rows[:MOST_TABLE_ROWS], left=2)
+    table = html_table(["record", "quantity", "value"], rows[:MOST_TABLE_ROWS], left_columns=2)
     return join([table, *_note_hidden(len(rows) - MOST_TABLE_ROWS, "rows")])
 
 
@@ -238,8 +240,8 @@ def _build_notes(points: LabelledRecords) -> Markup:
     for same in notes.values():
         labels, texts = ([*dict.fromkeys(column)] for column in zip(*same, strict=True))
         where = "" if len(labels) == len(points.records) else f"{_name_records(labels)}: "
-        others = f" (and with other figures {len(texts) - 1} times)" if texts[1:] else ""
-        items.append(f"{where}{texts[0]}{others}")
+        repeats = f" (and with other figures {len(texts) - 1} times)" if texts[1:] else ""
+        items.append(f"{where}{texts[0]}{repeats}")
     return bullets(items) if items else Markup("")
 
 
@@ -258,7 +260,7 @@ def _build_provenance(points: LabelledRecords, runs: Sequence[Run]) -> Markup:
         [_name_records(labels), *(v if v is not None else "–" for v in origin)]
         for origin, labels in labels_of.items()
     ]
-    parts = [html_table(heads, rows, left=len(heads))] if rows else []
+    parts = [html_table(heads, rows, left_columns=len(heads))] if rows else []
     parts += [_run_details(run) for run in runs]
     return join(parts)
 
@@ -273,7 +275,7 @@ def _run_details(run: Run) -> Markup:
         ["weft", run.weft_version],
         *run.facts.items(),
     ]
-    return fold(f"run of {run.started}", html_table(["", ""], rows, left=2))
+    return fold(f"run of {run.started}", html_table(["", ""], rows, left_columns=2))
 
 
 def _build_subtitle(points: LabelledRecords) -> str:

@@ -184,7 +184,9 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> Comparison:
     )
 
 
-def _find_nearest(record: Record, others: Sequence[Record]) -> tuple[tuple[str, Plain, Plain], ...]:
+def _find_nearest(
+    record: Record, records: Sequence[Record]
+) -> tuple[tuple[str, Plain, Plain], ...]:
     """The fewest settings in which the record differs from another of its name."""
     candidates = [
         tuple(
@@ -192,7 +194,7 @@ def _find_nearest(record: Record, others: Sequence[Record]) -> tuple[tuple[str, 
             for key in dict.fromkeys([*record.settings, *other.settings])
             if record.settings.get(key) != other.settings.get(key)
         )
-        for other in others
+        for other in records
         if other.name == record.name
     ]
     return min(candidates, key=len, default=())
@@ -224,7 +226,7 @@ def _format_cells(d: Difference) -> list[str]:
 def format_comparison(comparison: Comparison) -> str:
     """A comparison as a text table, then the unmatched records and why they do not match."""
     heads = ["record", "quantity", "statistic", "A", "A 95 %", "B", "B 95 %", "B/A", "differs"]
-    table = format_table(heads, [_format_cells(d) for d in comparison.differences], left=3)
+    table = format_table(heads, [_format_cells(d) for d in comparison.differences], left_columns=3)
     unmatched = [f"only in A: {label}" for label in comparison.only_a]
     unmatched += [f"only in B: {label}" for label in comparison.only_b]
     if comparison.settings:

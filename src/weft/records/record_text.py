@@ -24,17 +24,19 @@ from weft.units import (
 )
 
 
-def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Columns two spaces apart; the first `left` columns are text, the others numbers."""
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left_columns: int = 1) -> str:
+    """Columns two spaces apart; the first `left_columns` are text, the others numbers."""
     lines = [list(heads), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
     rule = ["-" * width for width in widths]
-    return "\n".join(_format_line(line, widths, left) for line in (lines[0], rule, *lines[1:]))
+    return "\n".join(
+        _format_line(line, widths, left_columns) for line in (lines[0], rule, *lines[1:])
+    )
 
 
-def _format_line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
+def _format_line(cells: Sequence[str], widths: Sequence[int], left_columns: int) -> str:
     aligned = [
-        cell.ljust(width) if i < left else cell.rjust(width)
+        cell.ljust(width) if i < left_columns else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return "  ".join(aligned).rstrip()
@@ -165,7 +167,7 @@ def format_sweep(records: Sequence[Record], swept: Sequence[str] = ()) -> str:
     ]
     title = _format_title(records[0], varying)
     spread = "\n\nThe median of the runs, and their range." if repeated else ""
-    return f"{title}\n\n{format_table(heads, rows, left=0)}{spread}{_format_notes(records)}"
+    return f"{title}\n\n{format_table(heads, rows, left_columns=0)}{spread}{_format_notes(records)}"
 
 
 def _point(record: Record) -> dict[str, Plain]:

@@ -50,8 +50,8 @@ def write_records(
     earlier: Sequence[Run] = (),
 ) -> None:
     """Write a file of records atomically; headers of `earlier` runs that made some come first."""
-    first, *others = (*earlier, header or describe_run())
-    _write_values(path, first, (*others, *records))
+    first, *later = (*earlier, header or describe_run())
+    _write_values(path, first, (*later, *records))
 
 
 def _write_values(path: str | Path, header: Run, values: Iterable[Run | Record]) -> None:

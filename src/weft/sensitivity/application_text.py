@@ -98,7 +98,9 @@ def _models(application: Application) -> str:
     ]
     if traced is not None:
         cells.append(["traced, one run", *_quality(traced.quality), _hinges(traced.model)])
-    return format_table(["model", "R²", "left out", "slowdown at the share b"], cells, left=4)
+    return format_table(
+        ["model", "R²", "left out", "slowdown at the share b"], cells, left_columns=4
+    )
 
 
 def _quality(quality: Quality) -> tuple[str, str]:

@@ -66,7 +66,8 @@ def _paper_list(paper: str, studies: Sequence[Study]) -> str:
     rows = [
         [s.name, s.place.partition(",")[0], _ours(s), _role_counts(s), s.title] for s in studies
     ]
-    return f"{paper}\n\n{format_table(['study', 'place', 'ours', 'rows', 'title'], rows, left=5)}"
+    table = format_table(["study", "place", "ours", "rows", "title"], rows, left_columns=5)
+    return f"{paper}\n\n{table}"
 
 
 def _role_counts(study: Study) -> str:
@@ -110,7 +111,7 @@ def _row_tables(rows: Sequence[Row]) -> Iterator[str]:
             for row in rows
             if (row.observation.source, row.system) == (source, system)
         ]
-        yield f"ours: {source}, {system}\n\n{format_table(heads, cells, left=3)}"
+        yield f"ours: {source}, {system}\n\n{format_table(heads, cells, left_columns=3)}"
 
 
 def _claim_text(claim: Claim, verdict: Verdict) -> str:
@@ -221,8 +222,8 @@ def _belong_together(row: Row, after: Row) -> bool:
 def _short_line(rows: Sequence[Row]) -> str:
     observation = rows[0].observation
     quantity = observation.quantity.removesuffix(", least")
-    for known in ("probe RTT ", "bandwidth "):  # the study's title has said it
-        quantity = quantity.removeprefix(known)
+    for prefix in ("probe RTT ", "bandwidth "):  # the study's title has said it
+        quantity = quantity.removeprefix(prefix)
     label = f"  {observation.setting}" + (f", {quantity}" if quantity != "median" else "")
     published = " / ".join(format_published(row) for row in rows)
     ours = " / ".join(format_number(row.ours) for row in rows)

@@ -183,8 +183,8 @@ class _StudyRun:
         """Of finished studies, and the simulations of the others."""
         finished = [record for result in self.results for record in study_records(result)]
         names = {study.name for study in self.waiting}
-        left = [self.simulated[key] for key in keys if key[0] in names and key in self.simulated]
-        return [*finished, *(record for records in left for record in records)]
+        stored = [self.simulated[key] for key in keys if key[0] in names and key in self.simulated]
+        return [*finished, *(record for records in stored for record in records)]
 
 
 def _is_measured(study: Study) -> bool:

@@ -248,11 +248,11 @@ def udp_throughput_sample(mode: Mode) -> Sample:
     tools = [column for column in table.columns if column.endswith("_mbps")]
     size_bytes = np.tile(table.column("size_bytes"), len(tools))
     rate_Mps = np.concatenate([table.column(tool) for tool in tools]) / (8 * size_bytes)
-    given = np.isfinite(rate_Mps)
+    is_stated = np.isfinite(rate_Mps)
     return Sample(
         form=form,
-        inputs={"size_bytes": size_bytes[given]},
-        observed=rate_Mps[given],
+        inputs={"size_bytes": size_bytes[is_stated]},
+        observed=rate_Mps[is_stated],
         data=f"ib2016 {table.place}, UDP, IPoIB in {mode} mode",
     )
 

@@ -117,8 +117,8 @@ def _read_throughput(records: Records, mode: Mode) -> dict[float, float]:
 
 def _describe_throughput(mode: Mode, _: Result) -> tuple[str, ...]:
     fitted = udp_throughput_fit(mode)
-    what = f"{fitted.form.name} of {fitted.data}"
-    return (error_remark(what, fitted.error, fitted.held_out),)
+    model = f"{fitted.form.name} of {fitted.data}"
+    return (error_remark(model, fitted.error, fitted.held_out),)
 
 
 def _judge_throughput(records: Records) -> Verdict:
@@ -133,7 +133,7 @@ def _judge_throughput(records: Records) -> Verdict:
 
 
 def _throughput_study(
-    mode: Mode, place: str, others: Sequence[Curve] = (), claims: Sequence[Claim] = ()
+    mode: Mode, place: str, more_curves: Sequence[Curve] = (), claims: Sequence[Claim] = ()
 ) -> Study:
     tools = _THROUGHPUT_CURVES[mode]
     curves = tuple(tools.values())
@@ -144,7 +144,7 @@ def _throughput_study(
         paper=IB2016_PAPER,
         place=place,
         system=_system(mode),
-        points=points_of((*curves, *others)),
+        points=points_of((*curves, *more_curves)),
         observations=observations_of(curves),
         claims=tuple(claims),
         panels=(tools_panel({f"UDP, {mode}": tools}, "throughput (Mb/s)"),),
@@ -277,7 +277,7 @@ def _judge_latency(records: Records) -> Verdict:
 
 
 def _latency_study(
-    mode: Mode, place: str, others: Sequence[Curve] = (), claims: Sequence[Claim] = ()
+    mode: Mode, place: str, more_curves: Sequence[Curve] = (), claims: Sequence[Claim] = ()
 ) -> Study:
     table = find_table(LATENCY_TABLES[mode])
     return Study(
@@ -286,7 +286,7 @@ def _latency_study(
         paper=IB2016_PAPER,
         place=place,
         system=LATENCY[f"ib2016-ipoib-udp-{mode}"].system,
-        points=points_of((*_curves_of_mode(mode), *others)),
+        points=points_of((*_curves_of_mode(mode), *more_curves)),
         observations=observations_of(_curves_of_mode(mode)),
         claims=tuple(claims),
         panels=(tools_panel(_panel_lines(mode), "latency (µs)"),),

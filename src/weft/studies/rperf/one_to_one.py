@@ -125,10 +125,6 @@ def _record(records: Records, setting: str) -> Record:
     return records[setting.partition(", ")[2]]
 
 
-def _read_switch(records: Records, setting: str) -> float:
-    return quantile_in(_record(records, setting), TRUTH, 0.5, "us")
-
-
 def _read_tool(q: float) -> Reader:
     def read(records: Records, setting: str) -> float:
         tool = setting.partition(", ")[0]

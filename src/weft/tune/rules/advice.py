@@ -162,9 +162,9 @@ def pair_rows(contrast: Contrast, rows: Sequence[Row]) -> list[Pair]:
     best_pairs: list[Pair] = []
     for family in group_families(having, contrast.setting):
         plain = [row for row in family if contrast.has_level(row, contrast.plain)]
-        others = [row for row in family if contrast.has_level(row, contrast.other)]
-        if plain and others:
-            pairs = [Pair(plain[0], other) for other in others]
+        changed = [row for row in family if contrast.has_level(row, contrast.other)]
+        if plain and changed:
+            pairs = [Pair(plain[0], other) for other in changed]
             best_pairs.append(max(pairs, key=lambda pair: pair.gain_percent(contrast.quantity)))
     return best_pairs
 
@@ -312,7 +312,9 @@ def advice_table(rules: Sequence[Rule]) -> str:
         [r.topic, r.shown(r.number), r.shown(r.threshold), r.confidence, r.says]
         for r in known_rules
     ]
-    blocks = [format_table(["rule", "number", "threshold", "confidence", "says"], rows, left=5)]
+    blocks = [
+        format_table(["rule", "number", "threshold", "confidence", "says"], rows, left_columns=5)
+    ]
     blocks += ["\n".join(f"{r.topic}: {r.because}; {r.threshold_why}" for r in known_rules)]
     blocks += ["\n".join(f"{r.topic}: {r.says}; {r.because}" for r in unknown_rules)]
     return "\n\n".join(block for block in blocks[not known_rules :] if block)

@@ -208,8 +208,8 @@ def _find_allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], 
     ]
 
     def factor(row: Row) -> float:
-        others = [sigma for other, sigma in scatter if other is not row]
-        typical = math.exp(SIGMAS * median(others)) if others else 0.0
+        sigmas = [sigma for other, sigma in scatter if other is not row]
+        typical = math.exp(SIGMAS * median(sigmas)) if sigmas else 0.0
         return max(LEAST_CONTRADICTION, typical) * _noise_factor(row)
 
     return factor

@@ -180,8 +180,8 @@ def _other_levels(factor: Factor, level: Plain) -> list[Plain]:
     if factor.is_number and last >= 2 * STEPS:
         near = {max(0, place - STEPS), min(last, place + STEPS)} - {place}
         return [factor.levels[at] for at in sorted(near)]
-    others = [other for other in factor.levels if other != level]
-    return list(dict.fromkeys([*others[:1], *others[-1:]]))
+    rest = [other for other in factor.levels if other != level]
+    return list(dict.fromkeys([*rest[:1], *rest[-1:]]))
 
 
 def count_profile(space: Space) -> int:

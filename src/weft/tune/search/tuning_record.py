@@ -294,11 +294,11 @@ def draw_curve(ax: Axes, record: Record, choice: str) -> None:
 
 def _on_curve(record: Record, choice: str) -> list[Row]:
     use = {str(row["choice"]): row["use"] for row in record.tables["recommendation"]}
-    others = {name: level for name, level in use.items() if name != choice}
+    fixed = {name: level for name, level in use.items() if name != choice}
     return [
         row
         for row in record.tables["points"]
-        if all(row[name] == level for name, level in others.items())
+        if all(row[name] == level for name, level in fixed.items())
     ]
 
 

@@ -246,7 +246,7 @@ def _format_support(stored: StoredTuning) -> str:
         for near in find_nearest_records(tuning)
     ]
     heads = [*(name_option(tuning.goal, name) for name in names), "stored", "predicted", "runs"]
-    table = format_table(heads, rows, left=0)
+    table = format_table(heads, rows, left_columns=0)
     chosen = "" if stored.by_model else f"{BY_RECORDS}\n"
     return f"{chosen}{NOT_CONFIRMED}; the records nearest to it:\n\n{table}"
 

@@ -36,6 +36,7 @@ Shuffles::Shuffles(std::vector<double> capacity, std::vector<uint64_t> path_star
       throw std::invalid_argument("a flow passes 1 to 16 ports");
     }
   }
+  most_ = capacity_.empty() ? 0 : *std::ranges::max_element(capacity_);
   std::vector<uint8_t> is_used(ports_);
   for (const uint32_t port : path_) {
     if (port >= ports_) throw std::invalid_argument("a path names a port that is not there");
@@ -77,8 +78,16 @@ void Shuffles::program(LaneTable table) {
   table_ = std::move(table);
   cutoffs_.clear();
   lanes_ = table_.lanes;
-  queue_.assign(ports_ * lanes_, {kNever, 0, 0, 0, 0, 0});
+  empty_lanes();
+  place_by_job();
   changed_ = true;
+}
+
+void Shuffles::empty_lanes() {
+  share_.resize(ports_ * lanes_);
+  for (size_t lane = 0; lane < share_.size(); ++lane) share_[lane] = capacity_[lane / lanes_];
+  tally_.assign(share_.size(), {});
+  busy_.clear();
 }
 
 void Shuffles::order_flows(std::vector<double> cutoffs) {
@@ -88,7 +97,8 @@ void Shuffles::order_flows(std::vector<double> cutoffs) {
   cutoffs_ = std::move(cutoffs);
   table_.strict = table_.lending = true;
   lanes_ = static_cast<uint32_t>(cutoffs_.size()) + 1;
-  queue_.assign(ports_ * lanes_, {kNever, 0, 0, 0, 0, 0});
+  empty_lanes();
+  std::ranges::fill(flow_lane_, kMostLanes);
   changed_ = true;
 }
 
@@ -247,6 +257,7 @@ void Shuffles::solve() {
   changed_ = false;
   ++solutions_;
   if (!cutoffs_.empty()) place_by_size();
+  count_flows();
   // Rates can stand still for a pass while shares elsewhere still move.
   for (int pass = 0, settled = 0; pass < kMostPasses; ++pass) {
     ++passes_;
@@ -258,53 +269,77 @@ void Shuffles::solve() {
   scale_down();
 }
 
+void Shuffles::place_by_job() {
+  lane_at_.resize(path_.size());
+  for (uint32_t flow = 0; flow < job_of_.size(); ++flow) {
+    const uint8_t* lane = &table_.lane[job_of_[flow] * ports_];
+    for (uint64_t h = path_start_[flow]; h < path_start_[flow + 1]; ++h) {
+      lane_at_[h] = path_[h] * lanes_ + lane[path_[h]];
+    }
+  }
+}
+
 void Shuffles::place_by_size() {
   for (const uint32_t flow : active_) {
     const auto above = std::ranges::lower_bound(cutoffs_, left_[flow]);
-    flow_lane_[flow] = static_cast<uint8_t>(above - cutoffs_.begin());
+    const auto lane = static_cast<uint8_t>(above - cutoffs_.begin());
+    if (lane == flow_lane_[flow]) continue;
+    flow_lane_[flow] = lane;
+    for (uint64_t h = path_start_[flow]; h < path_start_[flow + 1]; ++h) {
+      lane_at_[h] = path_[h] * lanes_ + lane;
+    }
+  }
+}
+
+// Which lanes have flows that send, and how many.
+void Shuffles::count_flows() {
+  for (const uint32_t lane : busy_) tally_[lane].count = 0;
+  for (const uint32_t flow : active_) {
+    for (uint64_t h = path_start_[flow]; h < path_start_[flow + 1]; ++h)
+      ++tally_[lane_at_[h]].count;
+  }
+  busy_.clear();
+  busy_ports_.clear();
+  for (const uint32_t port : used_) {
+    const size_t before = busy_.size();
+    for (uint32_t lane = port * lanes_; lane < (port + 1) * lanes_; ++lane) {
+      if (tally_[lane].count > 0) {
+        busy_.push_back(lane);
+      } else {
+        share_[lane] = capacity_[port];  // that of flows to come
+      }
+    }
+    if (busy_.size() > before) busy_ports_.emplace_back(port, busy_.size());
   }
 }
 
 // Sets rates by the shares, and sums what flows could take elsewhere. Returns the relative change.
 double Shuffles::gather() {
-  for (const uint32_t port : used_) {
-    for (uint32_t q = port * lanes_; q < (port + 1) * lanes_; ++q) {
-      Lane& lane = queue_[q];
-      // An empty lane's share is from another time.
-      if (lane.count == 0) lane.share = capacity_[port];
-      lane.wanted = lane.limited = lane.largest = 0;
-      lane.count = lane.limited_count = 0;
-    }
-  }
+  for (const uint32_t lane : busy_) tally_[lane] = {0, 0, 0, 0, tally_[lane].count};
   double sum = 0, change = 0;
-  std::array<uint32_t, kMostHops> queues;
   for (const uint32_t flow : active_) {
     const uint64_t begin = path_start_[flow];
     const auto hops = static_cast<uint32_t>(path_start_[flow + 1] - begin);
-    double first = kNever, second = kNever;
-    uint32_t at = hops;
+    const uint32_t* lane = &lane_at_[begin];
+    double first = kNever, second = most_;
+    uint32_t at = 0;
     for (uint32_t h = 0; h < hops; ++h) {
-      queues[h] = lane_at(flow, path_[begin + h]);
-      const double share = queue_[queues[h]].share;
-      if (share < first) {
-        second = first;
-        first = share;
-        at = h;
-      } else if (share < second) {
-        second = share;
-      }
+      const double share = share_[lane[h]];
+      second = std::min(second, std::max(first, share));
+      at = share < first ? h : at;
+      first = std::min(first, share);
     }
     for (uint32_t h = 0; h < hops; ++h) {
-      Lane& lane = queue_[queues[h]];
-      const double elsewhere = std::min(h == at ? second : first, capacity_[path_[begin + h]]);
-      lane.wanted += elsewhere;
-      ++lane.count;
-      lane.largest = std::max(lane.largest, elsewhere);
-      if (elsewhere < lane.share) {
-        lane.limited += elsewhere;
-        ++lane.limited_count;
-      }
+      Tally& tally = tally_[lane[h]];
+      tally.limited += first;
+      tally.largest = std::max(tally.largest, first);
     }
+    // The lane that limits the flow is among them.
+    Tally& tally = tally_[lane[at]];
+    tally.limited -= first;
+    tally.free += second;
+    tally.largest = std::max(tally.largest, second);
+    ++tally.free_count;
     sum += first;
     change += std::abs(first - rate_[flow]);
     rate_[flow] = first;
@@ -313,70 +348,60 @@ double Shuffles::gather() {
 }
 
 void Shuffles::share_ports() {
-  for (const uint32_t port : used_) {
+  size_t begin = 0;
+  for (const auto& [port, end] : busy_ports_) {
+    const std::span<uint32_t> lanes(&busy_[begin], end - begin);
+    begin = end;
     if (!table_.lending) {
-      share_fixed(port);
+      for (const uint32_t lane : lanes) set_share(lane, capacity_[port] * table_.weight[lane]);
     } else if (table_.strict) {
-      share_in_order(port);
+      share_in_order(capacity_[port], lanes);
     } else {
-      share_by_weight(port);
+      share_by_weight(capacity_[port], lanes);
     }
   }
 }
 
 // The share at which the flows of the lane fill the supply, by a step from the last one.
-void Shuffles::set_share(Lane& lane, double supply) const {
-  double share = supply / lane.count;
-  if (lane.count > lane.limited_count && supply > lane.limited) {
-    share = (supply - lane.limited) / (lane.count - lane.limited_count);
-  } else if (supply >= lane.wanted) {
-    share = lane.largest + (supply - lane.wanted);  // the largest flow could take the rest
+void Shuffles::set_share(uint32_t lane, double supply) {
+  const Tally& tally = tally_[lane];
+  double share = supply / tally.count;
+  if (tally.free_count > 0 && supply > tally.limited) {
+    share = (supply - tally.limited) / tally.free_count;
+  } else if (supply >= tally.wanted()) {
+    share = tally.largest + (supply - tally.wanted());  // the largest flow could take the rest
   }
-  lane.share += step_ * (share - lane.share);
+  // More than the port has limits nothing, and must not look like something to give elsewhere.
+  share = std::min(share, capacity_[lane / lanes_]);
+  share_[lane] += step_ * (share - share_[lane]);
 }
 
-void Shuffles::share_fixed(uint32_t port) {
-  for (uint32_t q = port * lanes_; q < (port + 1) * lanes_; ++q) {
-    if (queue_[q].count > 0) set_share(queue_[q], capacity_[port] * table_.weight[q]);
-  }
-}
-
-void Shuffles::share_in_order(uint32_t port) {
-  double left = capacity_[port];
-  for (uint32_t q = port * lanes_; q < (port + 1) * lanes_; ++q) {
-    if (queue_[q].count == 0) continue;
-    set_share(queue_[q], left);
-    left = std::max(0.0, left - queue_[q].wanted);
+void Shuffles::share_in_order(double capacity, std::span<const uint32_t> lanes) {
+  for (const uint32_t lane : lanes) {
+    set_share(lane, capacity);
+    capacity = std::max(0.0, capacity - tally_[lane].wanted());
   }
 }
 
-void Shuffles::share_by_weight(uint32_t port) {
-  std::array<uint32_t, kMostLanes> present;
-  size_t count = 0;
+void Shuffles::share_by_weight(double capacity, std::span<uint32_t> lanes) {
+  if (lanes.size() == 1) return set_share(lanes[0], capacity);
+  const auto find_level = [&](uint32_t lane) {
+    return tally_[lane].wanted() / table_.weight[lane];
+  };
+  std::ranges::sort(lanes, {}, find_level);
   double weight = 0;
-  const double* weights = &table_.weight[size_t{port} * lanes_];
-  Lane* lanes = &queue_[size_t{port} * lanes_];
-  for (uint32_t q = 0; q < lanes_; ++q) {
-    if (lanes[q].count == 0) continue;
-    present[count++] = q;
-    weight += weights[q];
-  }
-  if (count == 1) return set_share(lanes[present[0]], capacity_[port]);
-  std::sort(present.begin(), present.begin() + static_cast<ptrdiff_t>(count),
-            [&](uint32_t a, uint32_t b) {
-              return lanes[a].wanted * weights[b] < lanes[b].wanted * weights[a];
-            });
+  for (const uint32_t lane : lanes) weight += table_.weight[lane];
   // With q always hungry, w(q) t + sum of min(D, w t) of the others = C. Every k, the first k of
   // the others at D and the rest at w t, gives a t that is no larger than the solution.
-  for (size_t i = 0; i < count; ++i) {
-    double left = capacity_[port], rest = weight, t = left / rest;
-    for (size_t k = 0; k < count; ++k) {
-      if (k == i) continue;
-      left -= lanes[present[k]].wanted;
-      rest -= weights[present[k]];
+  for (const uint32_t lane : lanes) {
+    double left = capacity, rest = weight, t = left / rest;
+    for (const uint32_t other : lanes) {
+      if (other == lane) continue;
+      left -= tally_[other].wanted();
+      rest -= table_.weight[other];
       t = std::max(t, left / rest);
     }
-    set_share(lanes[present[i]], weights[present[i]] * t);
+    set_share(lane, table_.weight[lane] * t);
   }
 }
 

@@ -22,6 +22,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace weft::flow {
@@ -82,10 +84,14 @@ class Shuffles {
     double computed = kNever;  // when it will have computed
     bool begun = false, is_computed = true;
   };
-  struct Lane {
-    double share, wanted, limited;
-    uint32_t count, limited_count;
-    double largest;
+  // What a pass adds up for a lane: what flows that another lane limits take, what those that this
+  // one limits could take elsewhere, and the most of one flow.
+  struct Tally {
+    double limited, free, largest;
+    uint32_t free_count;
+    uint32_t count;  // flows that send
+
+    double wanted() const { return limited + free; }
   };
 
   void begin_stage(uint32_t job);
@@ -93,17 +99,15 @@ class Shuffles {
   void end_stages();
   void send(uint32_t job, double bytes);
   void place_by_size();
-  uint32_t lane_at(uint32_t flow, uint32_t port) const {
-    if (!cutoffs_.empty()) return port * lanes_ + flow_lane_[flow];
-    return port * lanes_ + table_.lane[job_of_[flow] * ports_ + port];
-  }
+  void empty_lanes();
+  void place_by_job();
+  void count_flows();
   void solve();
   double gather();
   void share_ports();
-  void share_by_weight(uint32_t port);
-  void share_in_order(uint32_t port);
-  void share_fixed(uint32_t port);
-  void set_share(Lane& lane, double supply) const;
+  void share_by_weight(double capacity, std::span<uint32_t> lanes);
+  void share_in_order(double capacity, std::span<const uint32_t> lanes);
+  void set_share(uint32_t lane, double supply);
   void scale_down();
   double find_next() const;
   void advance(double until);
@@ -114,6 +118,7 @@ class Shuffles {
   std::vector<ShuffleJob> jobs_;
   double batch_, tolerance_;
   size_t ports_;
+  double most_;  // capacity of any port
   uint32_t lanes_ = 1;
   LaneTable table_;
   std::vector<double> cutoffs_;
@@ -121,9 +126,13 @@ class Shuffles {
   std::vector<uint8_t> flow_lane_;
   std::vector<double> left_, rate_;
   std::vector<uint32_t> active_;
-  std::vector<Lane> queue_;     // port * lanes + lane
+  std::vector<uint32_t> lane_at_;  // by hop, as `path_`: port * lanes + lane
+  std::vector<double> share_;      // by lane
+  std::vector<Tally> tally_;
   std::vector<double> load_;    // by port
   std::vector<uint32_t> used_;  // ports that any flow passes
+  std::vector<uint32_t> busy_;  // lanes in which flows send, port by port
+  std::vector<std::pair<uint32_t, uint32_t>> busy_ports_;  // and where its lanes end in `busy_`
   std::vector<State> states_;
   std::vector<double> finished_;
   double now_ = 0;

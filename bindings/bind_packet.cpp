@@ -372,6 +372,8 @@ void bind_simulation(nb::module_& m) {
           },
           "network"_a, "flows"_a, "run"_a, "workload"_a.none() = nb::none())
       .def("run", &Simulation::run, "max_events"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("set_arbitration", &Simulation::set_arbitration, "node"_a, "port"_a, "tables"_a)
+      .def("set_rate", &Simulation::set_rate, "flow"_a, "rate_bps"_a)
       .def_prop_ro("now_ps", &Simulation::now)
       .def_prop_ro("events", &Simulation::events)
       .def_prop_ro("skipped_ps", &Simulation::skipped)

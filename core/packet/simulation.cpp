@@ -150,6 +150,15 @@ void Simulation::build_lanes(const NetworkSpec& network) {
   }
 }
 
+void Simulation::set_arbitration(uint32_t node, uint32_t port, const ArbTables& tables) {
+  const bool is_there =
+      node < is_switch_.size() && port > 0 && port_base_[node] + port <= port_base_[node + 1];
+  const uint32_t link = is_there ? out_link_[port_base_[node] + port - 1] : kNone;
+  if (link == kNone) throw std::invalid_argument("no such port");
+  tables_of_[link] = &tables_.emplace_back(tables);
+  arbiters_[link] = {};
+}
+
 // One map per pair of ports, for nodes that have any of their own; a later override wins.
 void Simulation::build_lane_maps(const NetworkSpec& network) {
   lane_maps_ = {network.sl2vl};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <string>
@@ -61,6 +62,11 @@ class Simulation {
 
   // Handles up to `max_events` events. Call again while kRunning.
   Status run(uint64_t max_events);
+
+  // Between two calls of `run`: other VL arbitration of an output port, another cap on the payload
+  // of a flow (0 = none).
+  void set_arbitration(uint32_t node, uint32_t port, const ArbTables& tables);
+  void set_rate(size_t flow, double rate_bps) { flows_[flow].spec.rate_bps = rate_bps; }
 
   Time now() const { return now_; }
   uint64_t events() const;
@@ -135,7 +141,7 @@ class Simulation {
   CreditSpec credit_;
   AdapterSpec adapter_;
   int lanes_ = 1;
-  std::vector<VlTables> tables_;
+  std::deque<VlTables> tables_;
   std::vector<const VlTables*> tables_of_;  // by link
   double fetch_ps_per_byte_ = 0, store_ps_per_byte_ = 0, loopback_ps_per_byte_ = 0;
 

@@ -50,12 +50,12 @@ def read_jobs(
     placed = place_jobs(jobs, names, [port.node for port in ports], seed)
     rate_bps = max(link.rate_bps for link in fabric.links)
     return [
-        _build_traffic(job, hosts, [names[host] for host in hosts], duration_ps, rate_bps)
+        build_traffic(job, hosts, [names[host] for host in hosts], duration_ps, rate_bps)
         for job, hosts in zip(jobs, placed, strict=True)
     ]
 
 
-def _build_traffic(
+def build_traffic(
     job: Job, hosts: Sequence[int], names: Sequence[str], duration_ps: int, rate_bps: float
 ) -> Traffic:
     graph = build_graph(job, _count_loops(job, duration_ps, rate_bps))

@@ -27,10 +27,11 @@ from weft.studies.points import Point, simulate_scenario
 from weft.studies.rperf import RPERF
 from weft.studies.saba import BUILDERS, SABA
 from weft.studies.saba.cohort import Cohort, project_cohort
-from weft.studies.saba.speedups import SPEEDUP_BUILDERS, Size
+from weft.studies.saba.speedup_cases import Size
+from weft.studies.saba.speedups import SPEEDUP_BUILDERS
 from weft.studies.study import Result, Study, study_records
 
-MAX_SEEDS = 10_000
+MAX_SEEDS = 100_000
 STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *FDR, *SABA)
 
 

@@ -267,7 +267,8 @@ def declare_study(command: Parser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help="of saba-fig4.13 to 4.18c: N set-ups at the thesis's size (default: few, small)",
+        help="of saba-fig4.13 to 4.19 and saba-packets: N set-ups at the thesis's size (default: "
+        "few, small)",
     )
 
 

@@ -1,26 +1,23 @@
-"""Figures 4.13 to 4.18 of the Saba thesis: speedups, at flow level, with workloads of our own.
+"""Figures 4.13 to 4.18 of the Saba thesis: speedups, with workloads of our own.
 
 Each study runs set-ups (`evaluation.cluster`) under several ways to share. Its records hold every
 completion time, speedups with their intervals, and the product isolation × mapping × sensitivity.
-Published values stand beside ours and are not judged row by row: the workloads are substitutes and
-nothing blocks at flow level. A claim holds if ours is within 10 % of the stated factor, as
-docs/saba-hypotheses.md lays down. By default the studies are small; `Size` with seeds runs them at
-the thesis's size. Entry points: `SPEEDUPS`, `SPEEDUP_BUILDERS`, `Size`.
+Published values stand beside ours and are not judged row by row: the workloads are substitutes. A
+claim holds if ours is within 10 % of the stated factor, as docs/saba-hypotheses.md lays down. The
+figures run at flow level, where nothing blocks; `saba-packets` runs the same regimes packet by
+packet. Entry points: `SPEEDUPS`, `SPEEDUP_BUILDERS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft import __version__
-from weft.fleet import Call, run_calls
-from weft.records import Provenance, Quantity, Record, Scalar
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
     Claim,
@@ -31,18 +28,7 @@ from weft.studies.observation import (
     build_claims,
     scalar_in,
 )
-from weft.studies.points import Point, RunContext
 from weft.studies.published import PublishedTable, find_table
-from weft.studies.saba.evaluation.cluster import (
-    JOBS,
-    SCALE,
-    SERVERS,
-    SMALL_SCALE,
-    SetUp,
-    build_homogeneous,
-    draw_scale,
-    draw_testbed,
-)
 from weft.studies.saba.evaluation.judgement import (
     BASELINE,
     CLUSTERED,
@@ -50,153 +36,27 @@ from weft.studies.saba.evaluation.judgement import (
     RANDOM,
     SABA,
     Estimate,
-    Evaluation,
-    compare_ways,
-    decompose,
 )
-from weft.studies.saba.evaluation.regimes import evaluate, join_evaluations
-from weft.studies.saba.evaluation.ways import DEGREE
+from weft.studies.saba.evaluation.packet_level import CONGESTION_WAY, KINDS
+from weft.studies.saba.speedup_cases import (
+    OVER_CONGESTION,
+    PACKET_SYSTEM,
+    PRODUCT,
+    SYSTEM,
+    Case,
+    Size,
+    build_point,
+)
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.table_curves import COLOURS, draw_published, name_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SYSTEM = "flow level, substitute workloads"
-PRODUCT = (BASELINE, RANDOM, CLUSTERED, SABA, PLACEBO)
 RIVALS = ("lane per workload", "Homa", "Sincronia", "SRPT")
 QUEUE_WAYS = ("Saba, 2 queues", "Saba, 4 queues", "Saba", "Saba, 16 queues")
 UNLIMITED, DISTRIBUTED = "Saba, unlimited queues", "Saba, distributed"
 AS_PUBLISHED = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """So many seeds at the thesis's size, in so many processes; None: few, and small."""
-
-    seeds: int | None = None
-    processes: int = 1
-
-    @property
-    def is_full(self) -> bool:
-        return self.seeds is not None
-
-    def list_seeds(self, few: int) -> range:
-        return range(1, 1 + (few if self.seeds is None else self.seeds))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One evaluation: set-ups of a kind, ways, degree of the models."""
-
-    setting: str
-    kind: str
-    few: int  # seeds by default
-    ways: tuple[str, ...]
-    nodes: int = 8
-    data: float = 1.0
-    degree: int = DEGREE
-
-    def draw(self, seed: int, is_full: bool) -> SetUp:
-        if self.kind == "testbed":
-            return draw_testbed(seed)
-        if self.kind == "scale":
-            return draw_scale(seed, full=is_full)
-        return build_homogeneous(seed, nodes=self.nodes, data=self.data)
-
-    def describe(self, size: Size) -> str:
-        """What was run, for its rows and records."""
-        servers, jobs = {
-            "testbed": (SERVERS, JOBS),
-            "scale": SCALE if size.is_full else SMALL_SCALE,
-            "same": (self.nodes, 10),
-        }[self.kind]
-        return f"{len(size.list_seeds(self.few))} set-ups, {servers:,} servers, {jobs} jobs"
-
-
-def _evaluate_seed(case: Case, seed: int, is_full: bool) -> Evaluation:
-    return evaluate(partial(case.draw, is_full=is_full), [seed], case.ways, degree=case.degree)
-
-
-@cache
-def evaluate_case(case: Case, size: Size) -> Evaluation:
-    """All seeds of a case; studies of the same set-ups share it."""
-    seeds = size.list_seeds(case.few)
-    calls = [
-        Call(name=f"{case.setting}, seed {seed}", arguments=(case, seed, size.is_full))
-        for seed in seeds
-    ]
-    ended = dict(run_calls(_evaluate_seed, calls, where="weft study", jobs=size.processes))
-    return join_evaluations([ended[number] for number in range(len(seeds))])
-
-
-# ---- Records ----------------------------------------------------------------------------------
-
-
-def _build_point(case: Case, size: Size) -> Point:
-    settings = {"set-up": case.setting, "size": "the thesis's" if size.is_full else "small"}
-
-    def run(_: RunContext) -> Record:
-        evaluation = evaluate_case(case, size)
-        return Record(
-            kind="simulation",
-            name=case.setting,
-            quantities=dict(_list_quantities(evaluation)),
-            tables={"completions": _list_completions(evaluation)},
-            notes=(f"flow level only: {case.describe(size)}, models of degree {case.degree}",),
-            provenance=Provenance(weft_version=__version__, seed=evaluation.seeds[0]),
-        )
-
-    return Point(
-        setting=case.setting, settings=settings, source="simulation", system=SYSTEM, run=run
-    )
-
-
-def _list_quantities(evaluation: Evaluation) -> Sequence[tuple[str, Quantity]]:
-    quantities: list[tuple[str, Quantity]] = []
-
-    def add(name: str, value: float, unit: str = "") -> None:
-        quantities.append((name, Scalar(value, unit)))
-
-    def add_estimate(name: str, estimate: Estimate) -> None:
-        add(name, estimate.value)
-        # Without a second seed there is no interval.
-        if np.isfinite(estimate.high):
-            add(f"{name}.low", estimate.low)
-            add(f"{name}.high", estimate.high)
-
-    for way in evaluation.completions:
-        add_estimate(f"{way}.speedup", compare_ways(evaluation, way))
-        add(f"{way}.mean_slowdown", evaluation.mean_slowdown(way))
-        add(f"{way}.worst_slowdown", evaluation.worst_slowdown(way))
-        add(f"{way}.makespan", evaluation.makespan_s(way), "s")
-        add(f"{way}.utilisation", evaluation.utilisation(way))
-        speedups = evaluation.speedups_of(way)
-        for workload, speedup in speedups.items():
-            add(f"{way}.{workload}.speedup", speedup)
-        add(f"{way}.most", max(speedups.values()))
-        add(f"{way}.least", min(speedups.values()))
-    if evaluation.completions.keys() >= set(PRODUCT):
-        product = decompose(evaluation)
-        add_estimate("product.isolation", product.isolation)
-        add_estimate("product.mapping", product.mapping)
-        add_estimate("product.sensitivity", product.sensitivity)
-        add_estimate("Saba over placebo", product.over_placebo)
-    by_setup = np.exp(evaluation.log_ratios(SABA, BASELINE))
-    add("set-up.least", float(by_setup.min()))
-    add("set-up.most", float(by_setup.max()))
-    add("set-up.losing", 100 * float((by_setup < 1).mean()), "%")
-    return quantities
-
-
-def _list_completions(evaluation: Evaluation) -> list[dict[str, str | float | None]]:
-    """Every completion time, so that another rule can be applied to it."""
-    return [
-        {"seed": seed, "way": way, "job": job, "workload": workload, "completion_s": time}
-        for way, runs in evaluation.completions.items()
-        for seed, workloads, times in zip(evaluation.seeds, evaluation.workloads, runs, strict=True)
-        for job, (workload, time) in enumerate(zip(workloads, times.tolist(), strict=True))
-    ]
 
 
 # ---- Rows and claims --------------------------------------------------------------------------
@@ -211,6 +71,7 @@ class _Row:
     label: str
     published: float | None
     unit: str = ""
+    system: str = SYSTEM
 
 
 def _build_row(row: _Row, table: PublishedTable, size_text: str) -> Observation:
@@ -222,7 +83,7 @@ def _build_row(row: _Row, table: PublishedTable, size_text: str) -> Observation:
         read=lambda records: _read(records, row),
         published=row.published,
         place=table.place,
-        system=SYSTEM,
+        system=row.system,
         tolerance=ANOTHER_SYSTEM,
     )
 
@@ -254,10 +115,14 @@ def _build_claim(row: _Row, table: PublishedTable) -> Claim:
     (claim,) = build_claims(
         table.place,
         "simulation",
-        SYSTEM,
+        row.system,
         {f"{row.label}, {row.setting}: {published:g} within 10 %": judge},
     )
     return claim
+
+
+def _describe_products(cases: Sequence[Case], result: Result) -> tuple[str, ...]:
+    return tuple(line for case in cases for line in _describe_product(case, result))
 
 
 def _describe_product(case: Case, result: Result) -> tuple[str, ...]:
@@ -344,17 +209,13 @@ def _build_study(
     table = find_table(f"saba-fig4-{figure}")
     text = {case.setting: case.describe(size) for case in cases}
     with_product = [case for case in cases if set(case.ways) >= set(PRODUCT)]
-
-    def remark(result: Result) -> tuple[str, ...]:
-        return tuple(line for case in with_product for line in _describe_product(case, result))
-
     return Study(
         name=f"saba-fig4.{figure}",
         title=title,
         paper=SABA_PAPER,
         place=table.place,
         system=SYSTEM,
-        points=tuple(_build_point(case, size) for case in cases),
+        points=tuple(build_point(case, size) for case in cases),
         observations=tuple(_build_row(row, table, text[row.setting]) for row in rows),
         claims=tuple(_build_claim(row, table) for row in rows if row.published is not None),
         panels=(
@@ -362,7 +223,7 @@ def _build_study(
             *(partial(_draw_product, case) for case in with_product[:1]),
         ),
         notes=(*_NOTES, *notes, *(() if size.is_full else (_SMALL,))),
-        remarks=remark,
+        remarks=partial(_describe_products, with_product),
     )
 
 
@@ -496,6 +357,88 @@ def _build_scale_study(figure: str, title: str, ways: tuple[str, ...], size: Siz
     return _build_study(figure, title, [case], rows, size)
 
 
+# ---- Packet by packet -------------------------------------------------------------------------
+
+_REGIMES = ("testbed", "scale", "favourable")
+_PACKET_WAYS = (
+    *PRODUCT,
+    CONGESTION_WAY,
+    "fixed caps",
+    "lane per workload",
+    *(way for way in QUEUE_WAYS if way != SABA),
+    UNLIMITED,
+    DISTRIBUTED,
+    "placebo, mapped too",
+)
+_PACKET_NOTES = (
+    "Set-ups are shrunk, computation and volume together, until their packets make a million hops; "
+    "the scale is that of 72 servers and 12 workloads, as InfiniBand has 16 service levels.",
+    "Homa, Sincronia and SRPT run at flow level only (saba-fig4.18a).",
+)
+
+
+def _list_packet_cases(size: Size) -> list[Case]:
+    """All regimes on all kinds of switches; by default two regimes on two kinds, few ways."""
+    regimes = _REGIMES if size.is_full else _REGIMES[::2]
+    return [
+        Case(
+            setting=f"{regime}, {kind}",
+            kind=regime,
+            few=1,
+            ways=_PACKET_WAYS if size.is_full and kind.is_equal_in_total else PRODUCT,
+            switches=kind,
+        )
+        for regime in regimes
+        for kind in KINDS
+        if size.is_full or kind.is_equal_in_total
+    ]
+
+
+def build_packets(size: Size) -> Study:
+    """Isolation × mapping × sensitivity where packets wait behind others."""
+    table = find_table("saba-fig4-13")
+    cases = _list_packet_cases(size)
+    quantities = {
+        f"{SABA}.speedup": "Saba over one lane",
+        "product.isolation": "isolation",
+        "product.mapping": "mapping",
+        "product.sensitivity": "sensitivity",
+        "Saba over placebo": "Saba over placebo",
+    }
+    rows = [
+        replace(_own_row(case.setting, name, label), system=PACKET_SYSTEM)
+        for case in cases
+        for name, label in quantities.items()
+    ]
+    # The thesis's baseline is one lane with congestion control, on one switch of 32 servers.
+    stated = dict(zip(*map(table.cells, ("workload", "speedup")), strict=True))["all"]
+    rows += [
+        _Row(
+            setting=case.setting,
+            quantity=OVER_CONGESTION,
+            label="Saba over one lane with FECN/BECN",
+            published=float(stated) if case.kind == "testbed" else None,
+            system=PACKET_SYSTEM,
+        )
+        for case in cases
+        if CONGESTION_WAY in case.ways
+    ]
+    text = {case.setting: case.describe(size) for case in cases}
+    return Study(
+        name="saba-packets",
+        title="Where the speedup comes from, packet by packet",
+        paper=SABA_PAPER,
+        place=table.place,
+        system=PACKET_SYSTEM,
+        points=tuple(build_point(case, size) for case in cases),
+        observations=tuple(_build_row(row, table, text[row.setting]) for row in rows),
+        claims=tuple(_build_claim(row, table) for row in rows if row.published is not None),
+        panels=tuple(partial(_draw_product, case) for case in cases),
+        notes=(*_PACKET_NOTES, _NOTES[1], *(() if size.is_full else (_SMALL,))),
+        remarks=partial(_describe_products, cases),
+    )
+
+
 BuildStudy = Callable[[Size], Study]
 
 SPEEDUP_BUILDERS: Mapping[str, BuildStudy] = {
@@ -511,5 +454,6 @@ SPEEDUP_BUILDERS: Mapping[str, BuildStudy] = {
     "saba-fig4.18c": partial(
         _build_scale_study, "18c", "Speedup by number of queues", (*QUEUE_WAYS, UNLIMITED)
     ),
+    "saba-packets": build_packets,
 }
 SPEEDUPS: tuple[Study, ...] = tuple(build(Size()) for build in SPEEDUP_BUILDERS.values())

@@ -1,6 +1,6 @@
 """Runs a regime: every way on every seed's set-up, with what the profiler learned.
 
-Entry points: `evaluate`, `join_evaluations`.
+Entry points: `evaluate`, `join_evaluations`, `learn`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def evaluate(
     runs: dict[str, list[np.ndarray]] = {way: [] for way in ways}
     alone, busiest = [], []
     for number, setup in enumerate(setups):
-        knowledge = _learn(setup, degree)
+        knowledge = learn(setup, degree)
         alone.append(simulate_alone(setup))
-        busiest.append(_find_busiest_s(setup, knowledge.flows))
+        busiest.append(find_busiest_s(setup, knowledge.flows))
         for way in ways:
             runs[way].append(simulate_way(WAYS[way], knowledge))
         if progress:
@@ -68,7 +68,8 @@ def join_evaluations(parts: Sequence[Evaluation]) -> Evaluation:
     )
 
 
-def _learn(setup: SetUp, degree: int) -> Knowledge:
+def learn(setup: SetUp, degree: int = DEGREE) -> Knowledge:
+    """Profile the workloads of a set-up, and fit their models."""
     profiled = profile_jobs(setup.jobs) if setup.is_synthetic else profile_testbed()
     models = select_models(profiled, degree)
     return Knowledge(
@@ -76,10 +77,11 @@ def _learn(setup: SetUp, degree: int) -> Knowledge:
         flows=list_flows(setup),
         models={name: models[name] for name in dict.fromkeys(setup.workloads)},
         profiled=models,
+        convex={name: entry.convex.model for name, entry in profiled.items()},
     )
 
 
-def _find_busiest_s(setup: SetUp, flows: Flows) -> float:
+def find_busiest_s(setup: SetUp, flows: Flows) -> float:
     """How long the port with the most bytes needs for them."""
     per_flow = [
         (job.loops or 1) * sum(s.volume_bytes for s in job.stages) / max(1, len(hosts) - 1)

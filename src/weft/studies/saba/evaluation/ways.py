@@ -2,25 +2,29 @@
 
 A way programs the lanes of all ports when a job begins or finishes, or when one begins or ceases
 to send. Saba's levels, queues and weights come from `weft.control.policy`; Sincronia's order from
-`weft.studies.saba.sharing`. Entry points: `WAYS`, `Knowledge`, `simulate_way`. Units: s, bytes.
+`weft.studies.saba.sharing`. Entry points: `WAYS`, `Knowledge`, `LaneSharing`,
+`simulate_way`. Units: s, bytes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft._core import Shuffles
 from weft.control.policy.allocate import ModelSet, split_ports
+from weft.control.policy.lending import MAX_APPLICATIONS, choose_weights
 from weft.control.policy.levels import assign_levels, build_hierarchy, map_queues
 from weft.control.policy.port_policy import Htb, PortPolicy
 from weft.jobs import Job
 from weft.sensitivity.application import Application
-from weft.sensitivity.model import Sensitivity
+from weft.sensitivity.model import Hinges, Sensitivity
 from weft.studies.saba.evaluation.cluster import (
     PROFILED_NODES,
     RATE_BPS,
@@ -38,18 +42,22 @@ QUEUES, LEVELS = 8, 16  # of a port, of InfiniBand (4.6.1)
 SRPT_LANES = 32
 DEGREE = 3
 
+Lanes = NDArray[np.uint8]  # by job and port
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Knowledge:
     """What a way may use: flows and paths, and the fitted models of the set-up's workloads.
 
-    `profiled` has those of all workloads that were ever profiled.
+    `profiled` has those of all workloads that were ever profiled, `convex` the models with which
+    lending can be predicted.
     """
 
     setup: SetUp
     flows: Flows
     models: Mapping[str, Sensitivity]
     profiled: Mapping[str, Sensitivity]
+    convex: Mapping[str, Hinges] = field(default_factory=dict)
 
     @property
     def rng(self) -> np.random.Generator:
@@ -70,6 +78,38 @@ class Sharing(Protocol):
     at_sends: bool
 
     def update(self, run: Shuffles) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneSharing(ABC):
+    """A way that gives each job a lane at each port, and each lane a weight.
+
+    `present` has a 1 for each job that runs. `lends` False: a weight is the part of the port that
+    its lane never exceeds.
+    """
+
+    knowledge: Knowledge
+    at_sends: bool = False
+    lends: bool = True
+
+    @abstractmethod
+    def place(self, present: Ints) -> tuple[int, Lanes]:
+        """How many lanes there are, and the lane of each job at each port."""
+
+    @abstractmethod
+    def weigh(self, present: Ints, lanes: int, lane_of: Lanes) -> Floats:
+        """The weight of each lane at each port."""
+
+    def update(self, run: Shuffles) -> None:
+        present = np.asarray(run.present, dtype=np.int64)
+        lanes, lane_of = self.place(present)
+        weights = self.weigh(present, lanes, lane_of)
+        run.program(
+            lanes,
+            np.ascontiguousarray(lane_of).reshape(-1),
+            np.ascontiguousarray(weights).reshape(-1),
+            lending=self.lends,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,23 +146,25 @@ def simulate_alone(setup: SetUp) -> Floats:
 # ---- Lanes that stay --------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Fixed:
-    """The same lanes at all ports for all time, of equal weight; `lane_of` each job."""
+@dataclass(slots=True, kw_only=True)
+class _Fixed(LaneSharing):
+    """The same lanes at all ports for all time, of equal weight."""
 
-    knowledge: Knowledge
-    lane_of: Ints
-    at_sends: bool = False
+    lane_of_job: Ints
     is_programmed: bool = False
 
+    def place(self, present: Ints) -> tuple[int, Lanes]:  # noqa: ARG002
+        ports = len(self.knowledge.flows.ports)
+        lane_of = np.repeat(self.lane_of_job.astype(np.uint8)[:, None], ports, axis=1)
+        return int(self.lane_of_job.max()) + 1, lane_of
+
+    def weigh(self, present: Ints, lanes: int, lane_of: Lanes) -> Floats:  # noqa: ARG002
+        return np.ones((lane_of.shape[1], lanes))
+
     def update(self, run: Shuffles) -> None:
-        if self.is_programmed:
-            return
-        self.is_programmed = True
-        ports = len(self.knowledge.flows.capacity)
-        lanes = int(self.lane_of.max()) + 1
-        lane = np.repeat(self.lane_of.astype(np.uint8), ports)
-        run.program(lanes, lane, np.ones(ports * lanes))
+        if not self.is_programmed:
+            LaneSharing.update(self, run)
+            self.is_programmed = True
 
 
 def _number_workloads(setup: SetUp) -> Ints:
@@ -130,16 +172,18 @@ def _number_workloads(setup: SetUp) -> Ints:
 
 
 def _share_one_lane(knowledge: Knowledge) -> Sharing:
-    return _Fixed(knowledge, np.zeros(len(knowledge.setup.jobs), dtype=np.int64))
+    lanes = np.zeros(len(knowledge.setup.jobs), dtype=np.int64)
+    return _Fixed(knowledge=knowledge, lane_of_job=lanes)
 
 
 def _share_by_workload(knowledge: Knowledge) -> Sharing:
-    return _Fixed(knowledge, _number_workloads(knowledge.setup))
+    return _Fixed(knowledge=knowledge, lane_of_job=_number_workloads(knowledge.setup))
 
 
 def _share_random_lanes(knowledge: Knowledge) -> Sharing:
     numbers = _number_workloads(knowledge.setup)
-    return _Fixed(knowledge, knowledge.rng.integers(0, QUEUES, int(numbers.max()) + 1)[numbers])
+    lanes = knowledge.rng.integers(0, QUEUES, int(numbers.max()) + 1)
+    return _Fixed(knowledge=knowledge, lane_of_job=lanes[numbers])
 
 
 # ---- Saba -------------------------------------------------------------------------------------
@@ -152,61 +196,67 @@ def _permute(models: Mapping[str, Sensitivity], rng: np.random.Generator) -> dic
 
 
 @dataclass(slots=True, kw_only=True)
-class _Saba:
+class _Saba(LaneSharing):
     """Levels of the workloads that run, queues of levels at each port, weights by Eq. 4.2.
 
     `weighing` are the models of Eq. 4.2, those of the mapping by default; None: equal weights.
-    `is_offline`: levels once for all profiled workloads. `lends` False: a job never gets more than
-    its weight. `queues` None: as many as workloads.
+    `is_offline`: levels once for all profiled workloads. Where a port does not lend, each job has a
+    lane. `queues` None: as many as workloads. `foresees`: weights that reckon with lending, where
+    a port has no more workloads than that can be predicted for.
     """
 
-    knowledge: Knowledge
     mapping: Mapping[str, Sensitivity]
     weighing: Mapping[str, Sensitivity] | None
     queues: int | None = QUEUES
     is_offline: bool = False
-    lends: bool = True
-    at_sends: bool = False
+    foresees: bool = False
 
-    def update(self, run: Shuffles) -> None:
+    def place(self, present: Ints) -> tuple[int, Lanes]:
         setup = self.knowledge.setup
-        present = np.asarray(run.present, dtype=np.int64)
         running = {setup.workloads[j] for j in np.flatnonzero(present)}
         sets, which = self.knowledge.list_sets(present)
-        weights = self._weigh(sets)
         lanes, lane_of = self._map(sets, running)
-        table = np.zeros((len(sets), lanes))
         lane = np.zeros((len(setup.jobs), len(sets)), dtype=np.uint8)
         for number, jobs in enumerate(sets):
-            for job, weight in zip(jobs, weights[number], strict=True):
+            for job in jobs:
                 lane[job, number] = lane_of[number][job]
-                table[number, lane_of[number][job]] += weight
-        if self.weighing is None:
-            table[:] = 1.0
-        # Lanes that no job is in have no say; a weight that rounds to nothing still moves.
-        table = np.maximum(table, 1e-6)
-        run.program(
-            lanes,
-            np.ascontiguousarray(lane[:, which]).reshape(-1),
-            np.ascontiguousarray(table[which]).reshape(-1),
-            lending=self.lends,
-        )
+        return lanes, lane[:, which]
 
-    def _weigh(self, sets: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+    def weigh(self, present: Ints, lanes: int, lane_of: Lanes) -> Floats:
         if self.weighing is None:
-            return [(1.0,) * len(jobs) for jobs in sets]
+            return np.ones((lane_of.shape[1], lanes))
+        sets, which = self.knowledge.list_sets(present)
+        weight = np.zeros((len(present), len(sets)))
+        for number, (jobs, weights) in enumerate(zip(sets, self._split(sets), strict=True)):
+            weight[list(jobs), number] = weights
+        table = np.zeros((lane_of.shape[1], lanes))
+        np.add.at(table, (np.arange(lane_of.shape[1]), lane_of), weight[:, which])
+        # Lanes that no job is in have no say; a weight that rounds to nothing still moves.
+        return np.maximum(table, 1e-6)
+
+    def _split(self, sets: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        """The weights of the jobs of each set."""
+        assert self.weighing is not None
         names = sorted(self.weighing)
-        rows = [
-            [names.index(self.knowledge.setup.workloads[job]) for job in jobs]
-            for jobs in sets
-            if jobs
-        ]
+        workloads = self.knowledge.setup.workloads
+        rows = [[names.index(workloads[job]) for job in jobs] for jobs in sets if jobs]
         policy = _make_port_policy()
         split = iter(
             split_ports(ModelSet([self.weighing[n] for n in names]), rows, [policy] * len(rows))
         )
         units = float(policy.managed_units)
-        return [tuple(unit / units for unit in next(split)[0]) if jobs else () for jobs in sets]
+        weights = [tuple(unit / units for unit in next(split)[0]) if jobs else () for jobs in sets]
+        if not self.foresees:
+            return weights
+        return [self._foresee(jobs, eq_4_2) for jobs, eq_4_2 in zip(sets, weights, strict=True)]
+
+    def _foresee(self, jobs: tuple[int, ...], eq_4_2: tuple[float, ...]) -> tuple[float, ...]:
+        names = sorted({self.knowledge.setup.workloads[job] for job in jobs})
+        if not 1 < len(names) <= MAX_APPLICATIONS:
+            return eq_4_2
+        convex = tuple(self.knowledge.convex[name] for name in names)
+        weights = dict(zip(names, _foresee_weights(convex), strict=True))
+        return tuple(weights[self.knowledge.setup.workloads[job]] for job in jobs)
 
     def _map(
         self, sets: Sequence[tuple[int, ...]], running: set[str]
@@ -235,6 +285,11 @@ class _Saba:
 
 
 @cache
+def _foresee_weights(models: tuple[Hinges, ...]) -> tuple[float, ...]:
+    return tuple(choose_weights(models).tolist())
+
+
+@cache
 def _make_port_policy() -> PortPolicy:
     """Weights as fine as HTB's: the thesis does not say how fine its tables were."""
     return PortPolicy(scheduler=Htb(queues=1, rate_kbps=round(RATE_BPS / 1e3)))
@@ -259,6 +314,12 @@ def _share_offline(knowledge: Knowledge) -> Sharing:
 def _share_fixed(knowledge: Knowledge) -> Sharing:
     return _Saba(
         knowledge=knowledge, mapping=knowledge.models, weighing=knowledge.models, lends=False
+    )
+
+
+def _share_lending(knowledge: Knowledge) -> Sharing:
+    return _Saba(
+        knowledge=knowledge, mapping=knowledge.models, weighing=knowledge.models, foresees=True
     )
 
 
@@ -365,6 +426,7 @@ WAYS: Mapping[str, Way] = {
         Way(name="Saba, 16 queues", knows=_SENSITIVITY, begin=_begin_saba(16)),
         Way(name="Saba, unlimited queues", knows=_SENSITIVITY, begin=_begin_saba(None)),
         Way(name="Saba, distributed", knows=_SENSITIVITY, begin=_share_offline),
+        Way(name="Saba, lending", knows=_SENSITIVITY, begin=_share_lending),
         Way(name="placebo", knows=f"{_SENSITIVITY}: a wrong one", begin=_share_placebo),
         Way(
             name="placebo, mapped too",

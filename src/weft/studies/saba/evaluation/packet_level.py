@@ -1,0 +1,352 @@
+"""Ways to share, packet by packet: lanes with buffers and credits, inputs that block.
+
+A set-up is shrunk until its packets make so many hops: computation and volume together, so that
+its shape stays. A service level is a workload; each port maps it to the lane that the way gives it
+there. Lanes stay as they are when jobs start: a packet under way cannot change its lane. Weights
+are programmed again when a job has ended, as entries of VL arbitration of one packet each.
+Entry points: `SwitchKind`, `simulate_packets`, `evaluate_packets`. Units: s, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from weft._core import ArbTables, CongestionControl, Simulation, Status
+from weft.errors import InputError, InvariantError
+from weft.simulate.job_traffic import build_traffic
+from weft.simulate.run import build_simulation
+from weft.simulate.scenario import LanePlan, Scenario, scenario_from
+from weft.studies.saba.evaluation.cluster import RATE_BPS, Flows, Ints, SetUp, list_flows
+from weft.studies.saba.evaluation.judgement import Evaluation
+from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s, learn
+from weft.studies.saba.evaluation.ways import WAYS, Floats, Knowledge, Lanes, LaneSharing
+
+PACKET_BYTES = 4096
+PACKET_BLOCKS = 65  # with its headers, of 64 bytes: what an entry of VL arbitration counts
+ENTRIES = 64  # of an arbitration table
+MOST_LEVELS = 16
+BUFFER_BYTES = 16 * 8192  # of an input port: two packets for each of 15 lanes and more
+HOPS = 1_000_000
+SLICE_EVENTS = 5_000  # after which jobs that have ended are noticed
+LIMIT_S = 1000.0
+JITTER = "25 ns"  # of a switch's latency, as the SX6012's: without any, hosts would send in step
+_NOTHING = {"name": "none", "compute": "1 ns"}
+CONGESTION_WAY = "one lane, FECN/BECN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Congestion:
+    """The settings of congestion control that are swept."""
+
+    threshold_bytes: int
+    step: float  # of injection delay, in packet times
+    timer_us: float
+
+    def __str__(self) -> str:
+        return f"{self.threshold_bytes} B, {self.step:g} packets, {self.timer_us:g} us"
+
+    def to_core(self) -> CongestionControl:
+        control = CongestionControl()
+        control.enabled = True
+        control.threshold_bytes, control.step = self.threshold_bytes, self.step
+        control.timer_ps = round(1e6 * self.timer_us)
+        control.marking_rate, control.increase, control.limit = 0, 1, 127
+        return control
+
+
+SWEEP = tuple(
+    Congestion(threshold_bytes=threshold, step=step, timer_us=10.0)
+    for threshold in (16_384, 65_536)
+    for step in (0.1, 0.5)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchKind:
+    """Inputs of switches: FIFO or a queue for each output; a lane's buffer."""
+
+    virtual_output_queues: bool = True
+    is_equal_in_total: bool = True  # False: each lane has what one lane alone would have
+
+    def __str__(self) -> str:
+        inputs = "virtual output queues" if self.virtual_output_queues else "FIFO inputs"
+        return f"{inputs}, buffers equal {'in total' if self.is_equal_in_total else 'per lane'}"
+
+    def lane_bytes(self, lanes: int) -> int:
+        return BUFFER_BYTES // (lanes if self.is_equal_in_total else 1)
+
+
+KINDS = tuple(
+    SwitchKind(virtual_output_queues=queues, is_equal_in_total=total)
+    for queues in (True, False)
+    for total in (True, False)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PacketRun:
+    """Completion of each job, how often inputs blocked outputs, and the work it was."""
+
+    completions_s: Floats
+    head_of_line: float
+    hops: int
+
+
+def shrink_to_hops(setup: SetUp, flows: Flows, hops: int) -> SetUp:
+    """The set-up with as much less of everything as gives so many hops of data packets."""
+    per_flow = [
+        (job.loops or 1) * sum(stage.volume_bytes for stage in job.stages) / max(1, len(hosts) - 1)
+        for job, hosts in zip(setup.jobs, setup.hosts, strict=True)
+    ]
+    all_hops = float((np.array(per_flow) @ flows.counts).sum()) / PACKET_BYTES
+    return setup.shrink(min(1.0, hops / all_hops)) if all_hops else setup
+
+
+def simulate_packets(
+    sharing: LaneSharing, setup: SetUp, kind: SwitchKind, congestion: Congestion | None = None
+) -> PacketRun:
+    """Run a set-up, as small as it shall be, under a way."""
+    run = _Run(sharing, setup, kind, congestion)
+    return run.complete()
+
+
+class _Run:
+    """One simulation, its way, and the jobs that still run."""
+
+    def __init__(
+        self, sharing: LaneSharing, setup: SetUp, kind: SwitchKind, congestion: Congestion | None
+    ) -> None:
+        self.sharing, self.setup = sharing, setup
+        self.flows = sharing.knowledge.flows
+        self.places = setup.cluster.locate(self.flows.ports)
+        self.present: Ints = np.ones(len(setup.jobs), dtype=np.int64)
+        lanes, lane_of = sharing.place(self.present)
+        # Where lanes do not lend, flows are capped instead, all in one lane.
+        self.lanes, self.lane_of = (lanes, lane_of) if sharing.lends else (1, 0 * lane_of)
+        scenario = _build_scenario(setup, self.lanes, kind, congestion)
+        scenario = replace(scenario, lanes=self._plan_lanes())
+        self.simulation: Simulation = build_simulation(scenario)[0]
+        first = np.cumsum([0, *(len(hosts) for hosts in setup.hosts)]).tolist()
+        self.ranks = [range(a, b) for a, b in pairwise(first)]
+        self.ended_s: Floats = np.full(len(setup.jobs), np.nan)
+        if not sharing.lends:
+            self._cap_flows()
+
+    def complete(self) -> PacketRun:
+        simulation = self.simulation
+        status = Status.RUNNING
+        while status == Status.RUNNING:
+            status = simulation.run(SLICE_EVENTS)
+            if self._note_ends() and status == Status.RUNNING:
+                self._program()
+        if status != Status.FINISHED:
+            raise InvariantError(
+                f"the packet-level run ended as {status} at {simulation.now_ps} ps"
+            )
+        starts = np.array([job.start_ps / 1e12 for job in self.setup.jobs])
+        return PacketRun(
+            completions_s=self.ended_s - starts,
+            head_of_line=simulation.head_of_line_share(),
+            hops=simulation.packet_hops,
+        )
+
+    def _note_ends(self) -> bool:
+        """Whether a job has ended since the last time."""
+        changed = False
+        for job in np.flatnonzero(self.present).tolist():
+            ends = [self.simulation.rank_finished_ps(rank) for rank in self.ranks[job]]
+            if max(ends) < LIMIT_S * 1e12:
+                self.present[job], self.ended_s[job] = 0, max(ends) / 1e12
+                changed = True
+        return changed
+
+    def _plan_lanes(self) -> LanePlan:
+        weights = self._weigh()
+        tables, maps = [], []
+        for number, (node, port) in enumerate(self.places):
+            tables.append((node, port, build_tables(weights[number])))
+            maps.append((node, 0, port, self._map_levels(number)))
+        return LanePlan(
+            sl2vl=(0,) * MOST_LEVELS,
+            tables=build_tables(np.ones(self.lanes)),
+            served=frozenset(range(self.lanes)),
+            port_tables=tuple(tables),
+            port_sl2vl=tuple(maps),
+        )
+
+    def _map_levels(self, port: int) -> tuple[int, ...]:
+        """The lane of each service level at a port; jobs of a workload share both."""
+        lanes = [0] * MOST_LEVELS
+        for level, lane, count in zip(
+            number_levels(self.setup),
+            self.lane_of[:, port],
+            self.flows.counts[:, port],
+            strict=True,
+        ):
+            if count:
+                lanes[level] = int(lane)
+        return tuple(lanes)
+
+    def _weigh(self) -> Floats:
+        if not self.sharing.lends:
+            return np.ones((len(self.places), 1))
+        return self.sharing.weigh(self.present, self.lanes, self.lane_of)
+
+    def _program(self) -> None:
+        if not self.sharing.lends:
+            self._cap_flows()
+            return
+        for (node, port), weights in zip(self.places, self._weigh(), strict=True):
+            self.simulation.set_arbitration(node, port, build_tables(weights))
+
+    def _cap_flows(self) -> None:
+        """The part of a job at its narrowest port, shared by its flows there."""
+        jobs = len(self.setup.jobs)
+        lane_of: Lanes = np.repeat(np.arange(jobs, dtype=np.uint8)[:, None], len(self.places), 1)
+        weights = self.sharing.weigh(self.present, jobs, lane_of).T
+        counts = self.flows.counts
+        with np.errstate(divide="ignore"):
+            caps = np.where(counts > 0, weights / counts, np.inf) * RATE_BPS
+        lengths = np.diff(self.flows.path_start.astype(np.int64))
+        job_of = np.repeat(np.arange(jobs), [len(h) * (len(h) - 1) for h in self.setup.hosts])
+        hop_caps = caps[np.repeat(job_of, lengths), self.flows.path]
+        least = np.minimum.reduceat(hop_caps, self.flows.path_start[:-1].astype(np.int64))
+        for flow in np.flatnonzero(self.present[job_of]).tolist():
+            self.simulation.set_rate(flow, float(least[flow]))
+
+
+def number_levels(setup: SetUp) -> list[int]:
+    """The service level of each job: that of its workload."""
+    names = sorted(set(setup.workloads))
+    if len(names) > MOST_LEVELS:
+        problem = f"{len(names)} workloads, and InfiniBand has {MOST_LEVELS} service levels"
+        raise InputError("packet level", problem, "draw a set-up with fewer")
+    return [names.index(name) for name in setup.workloads]
+
+
+def build_tables(weights: Floats) -> ArbTables:
+    """VL arbitration by weight, in entries of a packet each."""
+    return ArbTables([], [[lane, PACKET_BLOCKS] for lane in list_entries(weights)], 255)
+
+
+def list_entries(weights: Floats) -> list[int]:
+    """The lane of each entry: as many as its weight has, one or more, spread evenly."""
+    entries = ENTRIES if len(set(weights.tolist())) > 1 else len(weights)
+    share = weights / weights.sum() * entries
+    counts = np.maximum(1, np.floor(share)).astype(int)
+    while counts.sum() < entries:
+        counts[np.argmax(share - counts)] += 1
+    while counts.sum() > entries:
+        counts[np.argmax(np.where(counts > 1, counts - share, -np.inf))] -= 1
+    moments = [
+        ((turn + 0.5) / count, lane)
+        for lane, count in enumerate(counts.tolist())
+        for turn in range(count)
+    ]
+    return [lane for _, lane in sorted(moments)]
+
+
+def _build_scenario(
+    setup: SetUp, lanes: int, kind: SwitchKind, congestion: Congestion | None
+) -> Scenario:
+    """The fabric with so many lanes, and a flow for each pair of instances of a job."""
+    frame = scenario_from(
+        {
+            "name": "ways to share",
+            "duration": f"{LIMIT_S:g} s",
+            "seed": setup.seed,
+            "fabric": {"topology": "one_switch", "hosts": 2, "lanes": lanes},
+            "switch": {
+                "virtual_output_queues": kind.virtual_output_queues,
+                "jitter": JITTER,
+                "buffer": f"{kind.lane_bytes(lanes)} B",
+            },
+            "host": {"buffer": f"{BUFFER_BYTES} B"},
+            "job": [{"name": "none", "instances": 1, "loops": 1, "stage": [_NOTHING]}],
+        }
+    )
+    fabric = replace(setup.cluster.wiring.fabric, lanes=lanes)
+    names = [fabric.nodes[node].name for node in fabric.hosts]
+    levels = number_levels(setup)
+    traffic = tuple(
+        build_traffic(
+            replace(job, name=f"job{number}", sl=levels[number], instances=len(hosts)),
+            hosts.tolist(),
+            [names[host] for host in hosts],
+            frame.duration_ps,
+            RATE_BPS,
+        )
+        for number, (job, hosts) in enumerate(zip(setup.jobs, setup.hosts, strict=True))
+    )
+    switches = frame.switches
+    if congestion is not None:
+        switches.congestion = congestion.to_core()
+    return replace(frame, fabric=fabric, traffic=traffic, switches=switches)
+
+
+# ---- A regime ---------------------------------------------------------------------------------
+
+
+def simulate_way_in_packets(
+    way: str, knowledge: Knowledge, small: SetUp, kind: SwitchKind
+) -> PacketRun:
+    """One way of `WAYS` that uses lanes, or one lane with the best of the congestion sweep."""
+    if way == CONGESTION_WAY:
+        sharing = _begin("one lane", knowledge)
+        runs = [simulate_packets(sharing, small, kind, congestion) for congestion in SWEEP]
+        # With hindsight, set-up by set-up: the best case for congestion control.
+        return min(runs, key=lambda run: float(np.log(run.completions_s).mean()))
+    return simulate_packets(_begin(way, knowledge), small, kind)
+
+
+def _begin(way: str, knowledge: Knowledge) -> LaneSharing:
+    sharing = WAYS[way].begin(knowledge)
+    if not isinstance(sharing, LaneSharing):
+        raise InputError("packet level", f"{way!r} is not made of lanes", "run it at flow level")
+    return sharing
+
+
+def simulate_alone_in_packets(small: SetUp, knowledge: Knowledge, kind: SwitchKind) -> Floats:
+    """Each job without the others, in one lane."""
+    times = []
+    for number in range(len(small.jobs)):
+        single = small.select(number)
+        known = replace(knowledge, setup=single, flows=list_flows(single))
+        sharing = _begin("one lane", known)
+        times.append(float(simulate_packets(sharing, single, kind).completions_s[0]))
+    return np.array(times)
+
+
+def _number_instances(setup: SetUp) -> SetUp:
+    """The same with the instances of each job numbered at random: jobs do not send in step."""
+    rng = np.random.default_rng([setup.seed, 77])
+    return replace(setup, hosts=tuple(rng.permutation(hosts) for hosts in setup.hosts))
+
+
+def evaluate_packets(
+    draw: Draw, seeds: Sequence[int], ways: Sequence[str], kind: SwitchKind, *, hops: int = HOPS
+) -> Evaluation:
+    """As `evaluate`, packet by packet."""
+    runs: dict[str, list[Floats]] = {way: [] for way in ways}
+    workloads, alone, busiest = [], [], []
+    for seed in seeds:
+        setup = _number_instances(draw(seed))
+        knowledge = learn(setup)
+        small = shrink_to_hops(setup, knowledge.flows, hops)
+        workloads.append(setup.workloads)
+        alone.append(simulate_alone_in_packets(small, knowledge, kind))
+        busiest.append(find_busiest_s(small, knowledge.flows))
+        for way in ways:
+            run = simulate_way_in_packets(way, knowledge, small, kind)
+            runs[way].append(run.completions_s)
+    return Evaluation(
+        seeds=tuple(seeds),
+        workloads=tuple(workloads),
+        completions={way: tuple(times) for way, times in runs.items()},
+        alone=tuple(alone),
+        busiest_s=tuple(busiest),
+    )

@@ -12,7 +12,12 @@ from weft.plot.style import figure
 from weft.records import Distribution, Provenance, Record
 from weft.studies import Result, run_study
 from weft.studies.observation import judge, quantile_in
-from weft.studies.saba.calculation_time import KINDS, FabricArrays, build_fig4_19
+from weft.studies.saba.calculation_time import (
+    KINDS,
+    FabricArrays,
+    build_drawn_fig4_19,
+    build_fig4_19,
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +65,18 @@ def test_the_most_of_few_is_not_called_a_percentile(result: Result) -> None:
     record = result.records["250 applications"]
     (row,) = [row for row in result.rows if row.observation.setting == "250 applications, k = 1"]
     assert row.ours == quantile_in(record, "k = 1", 1.0, "s")
+
+
+def test_drawn_sizes_are_judged_by_their_percentile() -> None:
+    study = build_drawn_fig4_19(scenarios=6)
+    drawn = run_study(study)
+    assert len(drawn.verdicts) == len(study.claims) == 6
+    small, all_sizes = (drawn.records[f"up to {size} applications"] for size in ("250", "1,000"))
+    counts = [record.quantities["k = 3"].histogram.count for record in (small, all_sizes)]
+    assert 0 < counts[0] < counts[1] == 6
+    for claim, verdict in drawn.judged:
+        stated = float(claim.statement.split()[-2])
+        assert verdict.holds is (float(verdict.evidence.split()[1]) <= stated)
 
 
 def times(by_kind: dict[str, list[int]]) -> Record:

@@ -27,6 +27,7 @@ from weft.studies.points import Point, simulate_scenario
 from weft.studies.rperf import RPERF
 from weft.studies.saba import BUILDERS, SABA
 from weft.studies.saba.cohort import Cohort, project_cohort
+from weft.studies.saba.calculation_time import FIG4_19, build_drawn_fig4_19
 from weft.studies.saba.speedup_cases import Size
 from weft.studies.saba.speedups import SPEEDUP_BUILDERS
 from weft.studies.study import Result, Study, study_records
@@ -59,13 +60,15 @@ def with_applications(study: Study, cohort: Cohort) -> Study:
 
 def takes_seeds(study: Study) -> bool:
     """Whether the study draws set-ups, of which there can be more, at the paper's size."""
-    return study.name in SPEEDUP_BUILDERS
+    return study.name in SPEEDUP_BUILDERS or study.name == FIG4_19.name
 
 
 def with_seeds(study: Study, seeds: int, processes: int) -> Study:
     """The study with so many set-ups at the paper's size, evaluated in so many processes."""
     if not 1 <= seeds <= MAX_SEEDS:
         raise InputError("--seeds", f"{seeds} set-ups", f"use 1 to {MAX_SEEDS:,}")
+    if study.name == FIG4_19.name:
+        return build_drawn_fig4_19(seeds)
     return SPEEDUP_BUILDERS[study.name](Size(seeds=seeds, processes=processes))
 
 

@@ -371,8 +371,9 @@ _PACKET_WAYS = (
     "placebo, mapped too",
 )
 _PACKET_NOTES = (
-    "Set-ups are shrunk, computation and volume together, until their packets make a million hops; "
-    "the scale is that of 72 servers and 12 workloads, as InfiniBand has 16 service levels.",
+    "Set-ups are shrunk, computation and volume together, until their packets make half a "
+    "million hops; the scale is that of 72 servers and 12 workloads, as InfiniBand has 16 service "
+    "levels.",
     "Homa, Sincronia and SRPT run at flow level only (saba-fig4.18a).",
 )
 

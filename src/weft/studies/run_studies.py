@@ -26,8 +26,8 @@ from weft.studies.ib2016 import IB2016
 from weft.studies.points import Point, simulate_scenario
 from weft.studies.rperf import RPERF
 from weft.studies.saba import BUILDERS, SABA
-from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.saba.calculation_time import FIG4_19, build_drawn_fig4_19
+from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.saba.speedup_cases import Size
 from weft.studies.saba.speedups import SPEEDUP_BUILDERS
 from weft.studies.study import Result, Study, study_records

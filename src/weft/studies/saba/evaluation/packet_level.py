@@ -59,9 +59,9 @@ class Congestion:
 
 
 SWEEP = tuple(
-    Congestion(threshold_bytes=threshold, step=step, timer_us=10.0)
+    Congestion(threshold_bytes=threshold, step=step, timer_us=timer_us)
     for threshold in (16_384, 65_536)
-    for step in (0.1, 0.5)
+    for step, timer_us in ((0.1, 10.0), (0.5, 10.0), (2.0, 50.0))
 )
 
 

@@ -184,7 +184,7 @@ def _draw_product(case: Case, ax: Axes, result: Result) -> None:
     ax.axvline(1, color="0.5", linewidth=0.8)
     ax.set_yticks(range(len(names)), labels)
     ax.set_ylim(len(names) - 0.5, -0.5)
-    name_axes(ax, f"factor of the speedup, {case.setting}, with 95 % interval", "")
+    name_axes(ax, f"factor of the speedup, with 95 % interval\n{case.setting}", "")
 
 
 # ---- Studies ----------------------------------------------------------------------------------

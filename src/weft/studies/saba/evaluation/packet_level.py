@@ -20,10 +20,10 @@ from weft.errors import InputError, InvariantError
 from weft.simulate.job_traffic import build_traffic
 from weft.simulate.run import build_simulation
 from weft.simulate.scenario import LanePlan, Scenario, scenario_from
-from weft.studies.saba.evaluation.cluster import RATE_BPS, Flows, Ints, SetUp, list_flows
+from weft.studies.saba.evaluation.cluster import RATE_BPS, Floats, Flows, Ints, SetUp, list_flows
 from weft.studies.saba.evaluation.judgement import Evaluation
 from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s, learn
-from weft.studies.saba.evaluation.ways import WAYS, Floats, Knowledge, Lanes, LaneSharing
+from weft.studies.saba.evaluation.ways import WAYS, Knowledge, Lanes, LaneSharing
 
 PACKET_BYTES = 4096
 PACKET_BLOCKS = 65  # with its headers, of 64 bytes: what an entry of VL arbitration counts
@@ -211,10 +211,11 @@ class _Run:
         counts = self.flows.counts
         with np.errstate(divide="ignore"):
             caps = np.where(counts > 0, weights / counts, np.inf) * RATE_BPS
-        lengths = np.diff(self.flows.path_start.astype(np.int64))
+        starts = self.flows.path_start.astype(np.int64)
+        lengths = starts[1:] - starts[:-1]
         job_of = np.repeat(np.arange(jobs), [len(h) * (len(h) - 1) for h in self.setup.hosts])
         hop_caps = caps[np.repeat(job_of, lengths), self.flows.path]
-        least = np.minimum.reduceat(hop_caps, self.flows.path_start[:-1].astype(np.int64))
+        least = np.minimum.reduceat(hop_caps, starts[:-1])
         for flow in np.flatnonzero(self.present[job_of]).tolist():
             self.simulation.set_rate(flow, float(least[flow]))
 

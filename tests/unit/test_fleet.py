@@ -12,11 +12,22 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
+from weft import __version__
 from weft.errors import InputError
-from weft.fleet import Coordinator, Fleet, HostCalls, HostLost, Invitation, join, local_fleet
+from weft.fleet import (
+    Coordinator,
+    Fleet,
+    HostCalls,
+    HostLost,
+    Invitation,
+    join,
+    local_fleet,
+    parallel,
+)
 from weft.fleet.fleet import SILENT_S, Worker, _find_lost, _match_workers, choose, dask_fleet
 from weft.fleet.member import FROM_COORDINATOR, Join, Member, Stopped, compare_clocks
 from weft.wire import PROTOCOL, SILENCE_S, connect, encode
@@ -489,3 +500,18 @@ def test_without_its_scheduler_every_host_is_lost() -> None:
 def test_an_address_that_is_not_ours_cannot_coordinate() -> None:
     with pytest.raises(InputError, match=r"coordinator address 192\.0\.2\.1: .*`coordinator`"):
         Coordinator(["a"], "192.0.2.1")
+
+
+def test_a_call_checks_the_version_of_its_worker_and_whether_its_caller_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(distributed, "get_worker", lambda: SimpleNamespace(name="w1"))
+    monkeypatch.setattr(parallel, "_stopped_runs", {"over"})
+    assert parallel._call_in_worker(__version__, "run", abs, -3) == 3
+    with pytest.raises(InputError, match=rf"w1: has weft {__version__}, and here is 0\.0"):
+        parallel._call_in_worker("0.0", "run", abs, -3)
+    with pytest.raises(parallel.CallStopped):
+        parallel._call_in_worker(__version__, "over", abs, -3)
+    with pytest.raises(InputError, match="Dask worker w1: here: wrong"):
+        parallel._call_in_worker(__version__, "run", _fail)

@@ -17,9 +17,10 @@ from small_subnet import ADAPTER, ROUTER, SWITCHING, Device, SmallSubnet, cable
 from weft.errors import InputError
 from weft.fabric import Fabric, path
 from weft.switches import Ability, Failed, Foreign, Lane, PortName, Tables
-from weft.switches.infiniband import InfinibandSwitches, mad
+from weft.switches.infiniband import InfinibandSwitches, mad, open_switches
 from weft.switches.infiniband.mad import Smp
 from weft.switches.infiniband.mad_transport import Refusal
+from weft.toml_table import Table
 
 
 def table(ports: dict[int, int]) -> dict[int, bytes]:
@@ -515,3 +516,16 @@ def test_a_switch_that_is_silent_is_left_to_the_next_discovery() -> None:
     driver.discover()
     subnet.silent = {device.guid for device in devices if device.kind == SWITCHING}
     assert not driver.has_changed()
+
+
+@pytest.mark.parametrize(
+    ("key", "most"), [("port", 254), ("window", 1024), ("tries", 100), ("levels", 16)]
+)
+def test_a_setting_above_its_limit_is_refused_before_any_adapter_is_opened(
+    key: str, most: int
+) -> None:
+    with pytest.raises(InputError, match=rf"{key}: {most + 1} is out of range"):
+        open_switches(Table({key: most + 1}, "switches"), library="none.so")
+    with pytest.raises(InputError) as missing:
+        open_switches(Table({key: most}, "switches"), library="none.so")
+    assert "out of range" not in str(missing.value)

@@ -244,6 +244,10 @@ def test_saturation_has_a_record_for_each_load_and_one_curve_over_all(peer):
         assert len(curve.x) == 3
         assert list(curve.x) == sorted(curve.x)
     assert number(run, "maximum") > 0
+    for step in run.records[:-1]:
+        timed = step.quantities["probe.half_rtt"].histogram.count
+        assert step.quantities["messages"].value == timed > 0
+        assert step.quantities["message_rate"].value > 0
     for step in run.records[1:-1]:
         offered, achieved = (step.quantities[name].value for name in ("offered", "achieved"))
         # A stream delivers all that it takes, but what is under way when it ends.

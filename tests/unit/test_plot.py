@@ -288,3 +288,31 @@ def test_a_legend_has_as_many_columns_as_its_longest_label_lets_fit(lengths, col
     labels = {f"{n}".ljust(length, "x"): {1: 2.0} for n, length in enumerate(lengths)}
     axes = axes_of(lambda ax: sweep(ax, labels, "ps", "rtt", "window"))
     assert axes.get_legend()._ncols == columns
+
+
+def test_bars_reach_the_median_and_the_tail_and_diamonds_are_published_values():
+    published = {"quiet": [2e6, 8e6]}
+    axes = axes_of(lambda ax: quantile_bars(ax, rtts(), "rtt", 0.99, published))
+    tail, median = axes.patches[0], axes.patches[1]
+    quiet = rtts()["quiet"]
+    assert tail.get_width() == pytest.approx(quiet.quantile(0.99) / 1e6)
+    assert median.get_width() == pytest.approx(quiet.quantile(0.5) / 1e6)
+    diamonds = [line for line in axes.get_lines() if line.get_marker() == "D"]
+    assert [line.get_xdata().tolist() for line in diamonds] == [[2.0, 8.0], []]
+    assert diamonds[0].get_ydata().tolist() == [0, 0]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first label is at the top
+    assert axes.get_xlabel() == "rtt (µs)\ndark: median, light: p99, ◇: published"
+    unpublished = axes_of(lambda ax: quantile_bars(ax, rtts(), "rtt"))
+    assert unpublished.get_xlabel() == "rtt (µs)\ndark: median, light: p99.9"
+
+
+def test_whiskers_are_the_interval_and_none_where_samples_are_too_few():
+    def whiskers(samples):
+        axes = axes_of(lambda ax: quantile_bars(ax, {"a": distribution(samples)}, "x", 0.5))
+        (segment,) = axes.containers[1].errorbar.lines[2][0].get_segments()
+        return segment[:, 0].tolist()
+
+    samples = range(1_000_000, 1_001_000)
+    low, high = distribution(samples).interval(0.5)
+    assert whiskers(samples) == pytest.approx([low / 1e6, high / 1e6])
+    assert whiskers([5_000_000]) == pytest.approx([5.0, 5.0])

@@ -26,6 +26,13 @@ def test_recorded_applications_were_run_and_say_where_and_when() -> None:
         assert {0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0} == {run.share for run in profile.runs}
 
 
+def test_the_cohort_names_the_rates_of_its_links() -> None:
+    rates = {app.profile.link_bps for app in APPLICATIONS.values()}
+    assert None not in rates
+    text = "/".join(f"{rate / 1e6:g}" for rate in sorted(rates))
+    assert project_cohort().system == f"applications profiled on a testbed, {text} Mb/s"
+
+
 def test_variants_are_of_recorded_applications_and_of_another_command() -> None:
     assert {variant.change for variant in project_cohort().variants} == {"data", "nodes"}
     for variant in project_cohort().variants:

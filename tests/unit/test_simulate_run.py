@@ -194,6 +194,24 @@ def test_records_are_the_same_bytes_however_many_processes_run_the_sweep() -> No
     assert single == beside
 
 
+def test_points_that_run_one_after_another_run_in_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = Source(data=star(duration="10 us"), where="x.toml", base=Path())
+    seeds = combine_points({}, {"seed": [1, 2]})
+    calls: list[object] = []
+
+    def count(*args: Any, **options: Any) -> Outcome:
+        calls.append(args)
+        return simulate(*args, **options)
+
+    monkeypatch.setattr("weft.simulate.sweep.simulate", count)
+    assert [number for number, _, _ in sweep(source, seeds, 1)] == [0, 1]
+    assert len(calls) == 2
+    assert len([*sweep(source, seeds[:1], 8)]) == 1  # a lone point needs no other process
+    assert len(calls) == 3
+
+
 # ---- Waiting lanes, deadlocks and hints -------------------------------------------------------
 
 

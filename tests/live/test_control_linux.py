@@ -7,10 +7,12 @@ bytes of all = its weight / weights of all that send.
 
 from __future__ import annotations
 
+import re
 import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -142,6 +144,30 @@ def check_passing(end: LinkEnd, levels: Sequence[int], wanted: Sequence[float]) 
     assert when_full(look, lambda own: own == within) == within
 
 
+def check_metrics(
+    control: FabricControl, port: PortName, queues: Sequence[int], wanted: Sequence[float]
+) -> None:
+    """What /metrics says that queues have sent is within five points of the weights."""
+    (line,) = (line for line in control.lines() if line["text"].startswith("metrics on "))
+    url = f"http://{line['text'].removeprefix('metrics on ')}/metrics"
+    name = f'weft_control_port_sent_bytes_total{{node="{port.node}",port="{port.port}",queue='
+
+    def read_sent() -> list[int]:
+        with urllib.request.urlopen(url, timeout=30) as reply:
+            text = reply.read().decode()
+        sent = dict(re.findall(re.escape(name) + r'"(\d+)"} (\d+)', text))
+        return [int(sent.get(str(queue), 0)) for queue in queues]
+
+    def look() -> bool:
+        before = read_sent()
+        time.sleep(3.0)
+        sent = [after - first for first, after in zip(before, read_sent(), strict=True)]
+        shares = [count / max(1, sum(sent)) for count in sent]
+        return shares == pytest.approx(list(wanted), abs=0.05)
+
+    wait_until(look, "the counters show the weights", FIRST_S)
+
+
 # ---- Shares -------------------------------------------------------------------------------------
 
 
@@ -159,6 +185,9 @@ def test_applications_share_a_saturated_port_by_their_weights(
         for sender in made:
             sender.send()
         check_passing(bed.ends("sink")[1], levels, wanted)
+        queue_of = listed(client)[port_to(bed, "sink")].queue_of
+        queues = [queue_of[level] for level in levels]
+        check_metrics(control, port_to(bed, "sink"), queues, wanted)
 
 
 def test_what_an_application_leaves_the_other_has_until_it_sends(

@@ -38,7 +38,7 @@ class FabricControl(ControlProcess):
         share = "" if "managed_share" in policy else "managed_share = 1.0\n"
         self.file.write_text(
             'listen = "127.0.0.1:0"\nlisten_without_tls = true\nsocket = "control.sock"\n'
-            'store = "control.db"\napps = "apps"\n'
+            'store = "control.db"\napps = "apps"\nmetrics = "127.0.0.1:0"\n'
             f"\n[policy]\n{share}{policy}\n\n[switches]\n{switches}\n"
         )
 

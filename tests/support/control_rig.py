@@ -41,6 +41,7 @@ class Memory:
         self.held: dict[PortName, Tables | Foreign] = {
             name: Foreign("as it came") for name in ports_of(fabric)
         }
+        self.sent: dict[PortName, tuple[int, ...]] = {}  # bytes, by queue
         self.broken: set[PortName] = set()
         self.away = self.lost = False
         self.writes: list[set[PortName]] = []
@@ -59,6 +60,9 @@ class Memory:
         self.looks += 1
         changed, self.changed = self.changed, False
         return changed
+
+    def read_sent(self, ports: Collection[PortName]) -> dict[PortName, tuple[int, ...]]:
+        return {name: self.sent[name] for name in ports if name in self.sent}
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
         return {name: self.ability if name in self.held else Failed("?") for name in ports}

@@ -20,13 +20,14 @@ pytest.importorskip("grpc", reason="gRPC: pip install 'weft[control]'")
 import grpc
 from control_parts import connect, key
 from control_process import Client, ControlProcess, running
-from control_rig import Rig
+from control_rig import Memory, Rig
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import parser
 from serve_process import wait_until
 
 from weft.cli import main
 from weft.control.runtime.config import read_config
+from weft.control.runtime.metrics import _format_sent
 from weft.control.state.events import Register
 from weft.errors import InputError
 from weft.host.machine.service_manager import notify_service_manager
@@ -172,6 +173,27 @@ def test_the_time_from_a_request_to_what_was_read_back_is_measured(tmp_path: Pat
     rig.pass_time(0.5)
     rig.settle()
     assert len(durations) == len(rig.engine.state.target) > 0
+    rig.close()
+
+
+def test_what_queues_have_sent_is_read_with_each_check(tmp_path: Path) -> None:
+    switches = Memory()
+    rig = Rig(tmp_path / "control.db", switches)
+    rig.reconciler._counts_sent = True
+    rig.ask(Register(key=key(1), name="calm", ttl_s=600.0, now_s=0.0))
+    rig.ask(connect("calm#1", "h0", "h2", 2))
+    rig.settle()
+    port, *_ = rig.engine.state.target
+    switches.sent = {port: (7, 9)}
+    rig.pass_time(30.0)
+    rig.settle()
+    assert rig.reconciler.sent == {port: (7, 9)}
+    text = _format_sent(rig.reconciler.sent)
+    assert text.endswith(f'node="{port.node}",port="{port.port}",queue="1"}} 9\n')
+    switches.sent = {}
+    rig.pass_time(30.0)
+    rig.settle()
+    assert rig.reconciler.sent == {}
     rig.close()
 
 

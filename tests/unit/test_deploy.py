@@ -54,7 +54,7 @@ def test_units_run_without_privileges() -> None:
 
 def test_promtool_accepts_rules_and_they_fire_when_they_should() -> None:
     rules = run_tool("prometheus", "promtool", "check", "rules", "weft-alerts.yml")
-    assert "SUCCESS: 15 rules found" in rules
+    assert "SUCCESS: 16 rules found" in rules
     assert "SUCCESS" in run_tool("prometheus", "promtool", "test", "rules", "weft-alerts-test.yml")
     assert "SUCCESS" in run_tool("prometheus", "promtool", "check", "config", "prometheus.yml")
 

@@ -147,6 +147,10 @@ class PortProgrammer(Protocol):
         """
         ...
 
+    def read_sent(self, ports: Collection[PortName]) -> dict[PortName, tuple[int, ...]]:
+        """Bytes that each queue has sent, since it exists; not of ports without such counters."""
+        ...
+
     def close(self) -> None: ...
 
 

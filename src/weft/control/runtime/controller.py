@@ -298,6 +298,7 @@ class _Controller:
             log=self.log,
             pace=pace,
             report_fenced=self._stop_fenced,
+            counts_sent=self.metrics is not None,
             observe_programming=self.metrics.programming_s.observe if self.metrics else _ignore,
             may_write=(lambda: True) if self.ownership is None else self.ownership.may_write,
         )

@@ -52,7 +52,10 @@ class Metrics:
         self, engine: Engine, reconciler: Reconciler, problems: Callable[[], Iterable[str]]
     ) -> None:
         self.registry.register(_Collector(engine, reconciler, problems))
-        self._format_ports = lambda: _format_weights(engine.state.target, reconciler.fabric_ports)
+        self._format_ports = lambda: (
+            _format_weights(engine.state.target, reconciler.fabric_ports)
+            + _format_sent(reconciler.sent)
+        )
 
     def format(self) -> str:
         """All of it, as Prometheus reads it."""
@@ -130,6 +133,15 @@ def _format_weights(target: Mapping[PortName, Tables], present: Iterable[PortNam
         samples += [(f'{start},queue="{queue}"}}', share) for queue, share in shares[tables]]
     about = "The share of a link that a queue should have while all queues are busy."
     return format_family(f"{_PREFIX}_port_weight_ratio", "gauge", about, samples)
+
+
+def _format_sent(sent: Mapping[PortName, tuple[int, ...]]) -> str:
+    samples: list[tuple[str, int]] = []
+    for name, counts in sent.items():
+        start = format_labels({"node": name.node, "port": name.port})[:-1]
+        samples += [(f'{start},queue="{queue}"}}', count) for queue, count in enumerate(counts)]
+    about = "Bytes that a queue has sent, as of the last check of its port."
+    return format_family(f"{_PREFIX}_port_sent_bytes_total", "counter", about, samples)
 
 
 def start_server(metrics: Metrics, address: MetricsAddress, tls: Tls | None) -> MetricsServer:

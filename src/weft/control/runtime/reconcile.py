@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -50,6 +51,7 @@ class Reconciler:
     `report_fenced` is called when a switch refuses writes: another controller has it. `may_write`
     is asked before each write.
     `observe_programming` gets how long each port took from a request to what was read back.
+    `counts_sent`: what queues have sent is read with each check.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Reconciler:
         report_fenced: Callable[[str], None] = lambda _: None,
         may_write: Callable[[], bool] = lambda: True,
         observe_programming: Callable[[float], None] = lambda _: None,
+        counts_sent: bool = False,
     ) -> None:
-        self._observe_programming = observe_programming
+        self._observe_programming, self._counts_sent = observe_programming, counts_sent
+        self.sent: Mapping[PortName, tuple[int, ...]] = {}  # bytes of each queue, as last read
         self._drivers, self._clock, self._log, self._pace = drivers, clock, log, pace or Pace()
         self._report_fenced, self._may_write = report_fenced, may_write
         self.problem = "the switches have not been read yet"  # with the switches as a whole
@@ -165,9 +169,19 @@ class Reconciler:
             names = self._tracker.take_to_check(self._clock(), self._pace.check_s, most)
         if names:
             self._record(_call(names, driver.read), names)
+            if self._counts_sent:
+                self._count_sent(driver, names)
             with self._changed:
                 self._tracker.give_back(names)
         return bool(names)
+
+    def _count_sent(self, driver: PortProgrammer, names: Sequence[PortName]) -> None:
+        """Replaces what is known of these ports: a scrape in another thread reads the whole."""
+        with suppress(WeftError, OSError):
+            sent = driver.read_sent(names)
+            stale = set(names) - sent.keys()
+            kept = {name: counts for name, counts in self.sent.items() if name not in stale}
+            self.sent = kept | sent
 
     def retry_failing(self, driver: PortProgrammer) -> bool:
         """In another thread, with its driver: the next failing node, if it is due."""

@@ -41,10 +41,12 @@ from weft.switches.linux.agent_connection import (
     MarkCounts,
     PortResults,
     ReadAbilities,
+    ReadSent,
     ReadTables,
     ReleasePorts,
     Reply,
     Request,
+    SentBytes,
     TakenBy,
     WriteTables,
     build_socket_path,
@@ -129,6 +131,9 @@ class RequestHandler:
             return _encode_results(ports.abilities(request.ports))
         if isinstance(request, ReadTables):
             return _encode_results(ports.read(request.ports))
+        if isinstance(request, ReadSent):
+            sent = ports.read_sent(request.ports)
+            return SentBytes([(number, list(counts)) for number, counts in sent.items()])
         if isinstance(request, WriteTables):
             return _encode_results(ports.write(dict(request.tables)))
         if isinstance(request, GuardMarks):

@@ -62,6 +62,10 @@ class ReadTables(Message):
     ports: list[int]
 
 
+class ReadSent(Message):
+    ports: list[int]
+
+
 class WriteTables(Message):
     tables: list[tuple[int, Tables]]
 
@@ -136,8 +140,14 @@ class MarkCounts(Message):
     counts: list[MarkCount]
 
 
-Request = Describe | ReadAbilities | ReadTables | WriteTables | ReleasePorts | GuardMarks
-Answer = Description | PortResults | Released | MarkCounts
+class SentBytes(Message):
+    """Bytes that each queue of a port has sent."""
+
+    ports: list[tuple[int, list[int]]]
+
+
+Request = Describe | ReadAbilities | ReadTables | ReadSent | WriteTables | ReleasePorts | GuardMarks
+Answer = Description | PortResults | Released | MarkCounts | SentBytes
 Reply = Answer | Granted | TakenBy | Failure
 REQUESTS: Decoder[ClaimNode | Request] = Decoder(ClaimNode | Request)
 ANSWERS: Decoder[Reply] = Decoder(Reply)

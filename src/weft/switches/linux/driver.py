@@ -29,10 +29,12 @@ from weft.switches.linux.agent_connection import (
     MarkCounts,
     PortResults,
     ReadAbilities,
+    ReadSent,
     ReadTables,
     Released,
     ReleasePorts,
     Request,
+    SentBytes,
     WriteTables,
     await_answers,
     build_socket_path,
@@ -117,6 +119,16 @@ class LinuxSwitches:
         results = self._ask_ports(ports, requests)
         kinds = (Tables, Foreign, Failed)
         return {port: _check_kind(result, kinds) for port, result in results.items()}
+
+    def read_sent(self, ports: Collection[PortName]) -> dict[PortName, tuple[int, ...]]:
+        requests = {node: ReadSent(ns) for node, ns in _group_by_node(ports).items()}
+        seconds = self._timeouts.ports_s + self._timeouts.port_s * len(ports)
+        return {
+            PortName(node, number): tuple(counts)
+            for node, answer in self._ask_agents(requests, seconds).items()
+            if isinstance(answer, SentBytes)
+            for number, counts in answer.ports
+        }
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
         requests = {

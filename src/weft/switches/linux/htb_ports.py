@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -121,6 +122,18 @@ class Ports:
 
     def read(self, numbers: Collection[int]) -> dict[int, Tables | Foreign | Failed]:
         return self._do_each(numbers, self._read_tables)
+
+    def read_sent(self, numbers: Collection[int]) -> dict[int, tuple[int, ...]]:
+        """Bytes that each queue has sent, of ports that have our queues."""
+        sent = self._do_each(numbers, self._read_sent)
+        return {n: counts for n, counts in sent.items() if isinstance(counts, tuple) and counts}
+
+    def _read_sent(self, port: _Port) -> tuple[int, ...]:
+        if not port.is_ours:
+            return ()
+        classes = qdisc.read_classes(self._link, port.index)
+        ids = takewhile(classes.__contains__, map(htb.build_classid, count()))
+        return tuple(classes[classid][1].bytes for classid in ids)
 
     def write(self, wanted: Mapping[int, Tables]) -> dict[int, Tables | Failed]:
         return self._do_each(wanted, lambda port: self._write_port(port, wanted[port.number]))

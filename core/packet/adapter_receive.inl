@@ -5,11 +5,12 @@
 // sees.
 #pragma once
 
-#include "packet/partition.hpp"
+#include "packet/event_loop.hpp"
 
 namespace weft::packet {
 
-inline void Partition::deliver_to_host(uint32_t packet) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::deliver_to_host(uint32_t packet) {
   Packet& p = pool_[packet];
   const Link& link = links_[p.in_link];
   if (run_.check_invariants && host_node_[p.dst] != link.to) broken("wrong host", p.in_link, p);
@@ -40,7 +41,8 @@ inline void Partition::deliver_to_host(uint32_t packet) {
   }
 }
 
-inline void Partition::count_delivery(uint32_t flow, const Packet& p) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::count_delivery(uint32_t flow, const Packet& p) {
   Sink& sink = sinks_[flow];
   if (run_.check_invariants) {
     const bool begins = p.flags & kFirst;
@@ -58,7 +60,8 @@ inline void Partition::count_delivery(uint32_t flow, const Packet& p) {
   if (p.flags & kLast) ++sink.delivered;
 }
 
-inline void Partition::receive_request(uint32_t packet) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::receive_request(uint32_t packet) {
   Packet& p = pool_[packet];
   const uint32_t id = p.flow;
   count_delivery(id, p);
@@ -73,7 +76,8 @@ inline void Partition::receive_request(uint32_t packet) {
   if (last) message_delivered(id, seen);
 }
 
-inline void Partition::message_delivered(uint32_t id, const Packet& p) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::message_delivered(uint32_t id, const Packet& p) {
   const Flow& flow = flows_[id];
   Sink& sink = sinks_[id];
   const bool reliable = flow.spec.transport == Transport::kRc;
@@ -98,7 +102,8 @@ inline void Partition::message_delivered(uint32_t id, const Packet& p) {
   if (flow.spec.pattern == Pattern::kWorkload) workload_->delivered(id, p.message, seen);
 }
 
-inline void Partition::acknowledge(uint32_t packet, uint32_t id) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::acknowledge(uint32_t packet, uint32_t id) {
   Packet& p = pool_[packet];
   const Flow& flow = flows_[id];
   Sink& sink = sinks_[id];
@@ -120,7 +125,8 @@ inline void Partition::acknowledge(uint32_t packet, uint32_t id) {
 
 // A marked packet with no ACK to carry the BECN is answered by a congestion notification packet;
 // others end here.
-inline void Partition::notify_congestion(uint32_t packet, uint32_t sender) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::notify_congestion(uint32_t packet, uint32_t sender) {
   const Flow& flow = flows_[sender];
   Sink& sink = sinks_[sender];
   if (!sink.marked) return pool_.give(packet);
@@ -135,23 +141,26 @@ inline void Partition::notify_congestion(uint32_t packet, uint32_t sender) {
   respond(packet);
 }
 
-inline void Partition::slow_down(Flow& flow) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::slow_down(Flow& flow) {
   const int index = congestion_index(flow);
   if (index == 0) flow.ccti_at = now_;
   flow.ccti = std::min(index + switch_.congestion.increase, switch_.congestion.limit);
 }
 
 // An answer leaves by the link of the host it was made on.
-inline void Partition::respond(uint32_t packet) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::respond(uint32_t packet) {
   Packet& p = pool_[packet];
   const uint32_t link = host_link_[flows_[p.flow].spec.dst];
-  p.vl = lane_of(links_[link].from, 0, links_[link].port, p.sl());
+  p.vl = lane_at(links_[link].from, 0, links_[link].port, p.sl());
   send_lane(link, p.vl).responses.push(pool_, packet);
-  if (lanes_ > 1) links_[link].backlogged |= lane_bit(p.vl);
+  if (lane_count() > 1) links_[link].backlogged |= lane_bit(p.vl);
   host_transmit(link);
 }
 
-inline void Partition::receive_ack(uint32_t packet) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::receive_ack(uint32_t packet) {
   const Packet p = pool_[packet];
   pool_.give(packet);
   Flow& flow = flows_[p.flow];
@@ -160,7 +169,8 @@ inline void Partition::receive_ack(uint32_t packet) {
   completed(p.flow, p);
 }
 
-[[gnu::noinline]] inline void Partition::receive_read(uint32_t packet) {
+template <bool kPlain>
+[[gnu::noinline]] inline void EventLoop<kPlain>::receive_read(uint32_t packet) {
   const Packet p = pool_[packet];
   pool_.give(packet);
   const Flow& flow = flows_[p.flow];
@@ -169,7 +179,8 @@ inline void Partition::receive_ack(uint32_t packet) {
   post(flow.partner, now_, p.intended, size, p.switch_time);
 }
 
-[[gnu::noinline]] inline void Partition::receive_response(uint32_t packet) {
+template <bool kPlain>
+[[gnu::noinline]] inline void EventLoop<kPlain>::receive_response(uint32_t packet) {
   const Packet p = pool_[packet];
   Flow& flow = flows_[p.flow];
   count_delivery(p.flow, p);
@@ -183,11 +194,13 @@ inline void Partition::receive_ack(uint32_t packet) {
 
 // ---- Completing ---------------------------------------------------------------------------
 
-inline Time Partition::completion_seen() {
+template <bool kPlain>
+inline Time EventLoop<kPlain>::completion_seen() {
   return now_ + adapter_.pcie_write + adapter_.poll + jitter(adapter_.poll_jitter_mean);
 }
 
-inline void Partition::sample_completion(uint32_t id, Time seen, const Packet& p) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::sample_completion(uint32_t id, Time seen, const Packet& p) {
   Flow& flow = flows_[id];
   if (p.intended < run_.warmup) return;
   GroupResult& group = groups_[flow.spec.group];
@@ -197,7 +210,8 @@ inline void Partition::sample_completion(uint32_t id, Time seen, const Packet& p
 }
 
 // A message is complete at the requester's adapter.
-inline void Partition::completed(uint32_t id, const Packet& p) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::completed(uint32_t id, const Packet& p) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const int64_t before = flow.completed;
@@ -219,7 +233,8 @@ inline void Partition::completed(uint32_t id, const Packet& p) {
 }
 
 // Unreliable transports complete when the last byte has left.
-inline void Partition::locally_completed(uint32_t id) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::locally_completed(uint32_t id) {
   Flow& flow = flows_[id];
   const int64_t message = flow.completed++;
   const Pattern pattern = flow.spec.pattern;
@@ -233,7 +248,8 @@ inline void Partition::locally_completed(uint32_t id) {
   }
 }
 
-[[gnu::noinline]] inline void Partition::finish(const Flow& flow, Time& finished) {
+template <bool kPlain>
+[[gnu::noinline]] inline void EventLoop<kPlain>::finish(const Flow& flow, Time& finished) {
   if (flow.owner != kNone || finished != kNever) return;
   finished = now_;
   if (flow.spec.stops_with < 0) end_traffic(flow.spec.traffic);
@@ -241,7 +257,8 @@ inline void Partition::locally_completed(uint32_t id) {
 
 // A flow or rank of this traffic has ended. Alone, a partition draws the consequences at once;
 // among others, they come with the end of the window.
-inline void Partition::end_traffic(uint32_t traffic) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::end_traffic(uint32_t traffic) {
   last_finish_ = now_;
   if (!alone_) {
     finished_.push_back(traffic);

@@ -6,7 +6,7 @@
 // software will post later is queued now with its later ready time.
 #pragma once
 
-#include "packet/partition.hpp"
+#include "packet/event_loop.hpp"
 
 namespace weft::packet {
 
@@ -22,8 +22,9 @@ inline void Flow::push(const Message& m) {
 
 // ---- Posting ------------------------------------------------------------------------------
 
-inline void Partition::post(uint32_t id, Time software, Time intended, int64_t size,
-                            Time switch_time) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::post(uint32_t id, Time software, Time intended, int64_t size,
+                                    Time switch_time) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const bool response = flow.owner != kNone && spec.op == Op::kRead;
@@ -57,14 +58,16 @@ inline void Partition::post(uint32_t id, Time software, Time intended, int64_t s
 }
 
 // Software posts the flow's next message at `software`, if there is one to post.
-inline void Partition::post_next(uint32_t id, Time software) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::post_next(uint32_t id, Time software) {
   const FlowSpec& spec = flows_[id].spec;
   if (spec.messages >= 0 && flows_[id].posted >= spec.messages) return;
   if (software >= spec.stop) return;
   post(id, software, software, spec.size);
 }
 
-[[gnu::noinline]] inline void Partition::on_timer(uint32_t id) {
+template <bool kPlain>
+[[gnu::noinline]] inline void EventLoop<kPlain>::on_timer(uint32_t id) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   switch (spec.pattern) {
@@ -95,7 +98,8 @@ inline void Partition::post_next(uint32_t id, Time software) {
   }
 }
 
-inline void Partition::next_due(uint32_t id) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::next_due(uint32_t id) {
   Flow& flow = flows_[id];
   const Time interval = flow.spec.interval;
   flow.due +=
@@ -104,12 +108,13 @@ inline void Partition::next_due(uint32_t id) {
 
 // ---- Sending ------------------------------------------------------------------------------
 
-[[gnu::always_inline]] inline void Partition::activate(uint32_t id) {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::activate(uint32_t id) {
   Flow& flow = flows_[id];
   SendLane& lane = send_lane(flow.link, flow.vl);
   flow.active = true;
   flow.next_active = kNone;
-  if (lanes_ > 1) links_[flow.link].backlogged |= lane_bit(flow.vl);
+  if (lane_count() > 1) links_[flow.link].backlogged |= lane_bit(flow.vl);
   if (lane.active_first == kNone) {
     lane.active_first = id;
   } else {
@@ -118,14 +123,16 @@ inline void Partition::next_due(uint32_t id) {
   lane.active_last = id;
 }
 
-[[gnu::always_inline]] inline void Partition::deactivate_front(SendLane& lane) {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::deactivate_front(SendLane& lane) {
   Flow& flow = flows_[lane.active_first];
   flow.active = false;
   lane.active_first = flow.next_active;
   if (lane.active_first == kNone) lane.active_last = kNone;
 }
 
-[[gnu::always_inline]] inline void Partition::rotate(SendLane& lane) {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::rotate(SendLane& lane) {
   const uint32_t id = lane.active_first;
   if (id == lane.active_last) return;
   lane.active_first = flows_[id].next_active;
@@ -135,7 +142,9 @@ inline void Partition::next_due(uint32_t id) {
 }
 
 // Brings the next flow that may send now to the front of its lane; `wake` = when one may, if none.
-[[gnu::always_inline]] inline uint32_t Partition::pick_flow(uint32_t link, int vl, Time& wake) {
+template <bool kPlain>
+[[gnu::always_inline]] inline uint32_t EventLoop<kPlain>::pick_flow(uint32_t link, int vl,
+                                                                    Time& wake) {
   SendLane& lane = send_lane(link, vl);
   if (lane.active_first == kNone) return kNone;
   const Time paced = adapters_[links_[link].host].pace_until;
@@ -156,7 +165,8 @@ inline void Partition::next_due(uint32_t id) {
 }
 
 // After a packet: when the next one of a single lane can go, by port and credit.
-[[gnu::always_inline]] inline void Partition::wake_when_sendable(uint32_t link) {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::wake_when_sendable(uint32_t link) {
   const SendLane& waiting = send_lane(link, 0);
   int wire;
   if (!waiting.responses.empty()) {
@@ -177,7 +187,8 @@ inline void Partition::next_due(uint32_t id) {
 }
 
 // Sizes of the next packet of the message at the front.
-[[gnu::always_inline]] inline void Partition::prepare_head(Flow& flow) const {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::prepare_head(Flow& flow) const {
   const FlowSpec& spec = flow.spec;
   if (spec.op == Op::kRead && flow.owner == kNone) {
     flow.head_payload = 0;
@@ -193,7 +204,8 @@ inline void Partition::next_due(uint32_t id) {
 }
 
 // Sends the next packet of the flow at the front of its lane.
-[[gnu::always_inline]] inline void Partition::send_request(uint32_t link, uint32_t id) {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::send_request(uint32_t link, uint32_t id) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const Message& message = flow.front();
@@ -241,8 +253,9 @@ inline void Partition::next_due(uint32_t id) {
 }
 
 // When the flow and the adapter may send again.
-[[gnu::always_inline]] inline void Partition::pace(uint32_t id, uint32_t link, int payload,
-                                                   bool first, bool last) {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::pace(uint32_t id, uint32_t link, int payload,
+                                                           bool first, bool last) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const Time start = now_;
@@ -262,14 +275,15 @@ inline void Partition::next_due(uint32_t id) {
     flow.rate_due = std::max(flow.rate_due, start) + period;  // an idle flow saves nothing up
     flow.not_before = std::max(flow.not_before, flow.rate_due);
   }
-  if (switch_.congestion.enabled) {
+  if (has_congestion_control()) {
     const double packet = static_cast<double>(links_[link].busy_until - start);
     const double delay = packet * (1 + switch_.congestion.step * congestion_index(flow));
     flow.not_before = std::max(flow.not_before, start + static_cast<Time>(delay));
   }
 }
 
-inline int Partition::congestion_index(Flow& flow) const {
+template <bool kPlain>
+inline int EventLoop<kPlain>::congestion_index(Flow& flow) const {
   if (switch_.congestion.timer > 0) {
     const Time periods = (now_ - flow.ccti_at) / switch_.congestion.timer;
     flow.ccti -= static_cast<int>(std::min<Time>(periods, flow.ccti));
@@ -279,7 +293,8 @@ inline int Partition::congestion_index(Flow& flow) const {
 }
 
 // Several lanes: the arbitration tables choose among those that can send.
-[[gnu::noinline]] inline void Partition::host_transmit_lanes(uint32_t link) {
+template <bool kPlain>
+[[gnu::noinline]] inline void EventLoop<kPlain>::host_transmit_lanes(uint32_t link) {
   Time wake = kNever;
   uint32_t flow_of[16];
   int wire_of[16];
@@ -323,9 +338,10 @@ inline int Partition::congestion_index(Flow& flow) const {
   if (links_[link].backlogged) ensure_kick(link, links_[link].busy_until);
 }
 
-inline void Partition::host_transmit(uint32_t link) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::host_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return ensure_kick(link, links_[link].busy_until);
-  if (lanes_ > 1) return host_transmit_lanes(link);
+  if (lane_count() > 1) return host_transmit_lanes(link);
   SendLane& lane = send_lane(link, 0);
   if (!lane.responses.empty()) {
     if (!has_credit(link, 0, pool_[lane.responses.head].blocks())) return;

@@ -1,10 +1,9 @@
-#include "packet/partition.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <sstream>
 
+#include "packet/event_loop.hpp"
 #include "packet/placed_workload.hpp"
 #include "packet/random_streams.hpp"
 #include "packet/simulation.hpp"
@@ -79,8 +78,11 @@ uint8_t Partition::first_lane(uint32_t link, int sl) const {
   return lane_of(links_[link].from, 0, links_[link].port, sl);
 }
 
-void Partition::post_operation(uint32_t flow, Time now, int64_t size) {
-  post(flow, now, now, size);
+// The lane of a service level from one port of a node to another; 0 = from the host itself.
+uint8_t Partition::lane_of(uint32_t node, uint32_t in_port, uint32_t out_port, int sl) const {
+  if (!lane_map_base_ || lane_map_base_[node] == kNone) return lane_maps_[0][sl];
+  const uint32_t ports = port_base_[node + 1] - port_base_[node];
+  return lane_maps_[lane_map_[lane_map_base_[node] + in_port * ports + out_port - 1]][sl];
 }
 
 Partition::~Partition() = default;
@@ -93,12 +95,14 @@ Time Partition::skipped() const {
   return steady_ ? steady_->skipped() : 0;
 }
 
-Partition::Stop Partition::run(Time end, uint64_t max_events) {
+template <bool kPlain>
+Partition::Stop EventLoop<kPlain>::run(Time end, uint64_t max_events) {
   return steady_ ? run_events<true>(end, max_events) : run_events<false>(end, max_events);
 }
 
+template <bool kPlain>
 template <bool kLooks>
-Partition::Stop Partition::run_events(Time end, uint64_t max_events) {
+Partition::Stop EventLoop<kPlain>::run_events(Time end, uint64_t max_events) {
   for (uint64_t n = 0; n < max_events; ++n) {
     const Event event = queue_.top();
     if (event.time >= end) return Stop::kNoMore;
@@ -152,15 +156,16 @@ Partition::Stop Partition::run_events(Time end, uint64_t max_events) {
 }
 
 // The cache lines of events to come, in four steps: each needs what the one before has brought.
-[[gnu::always_inline]] inline void Partition::prefetch() const {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::prefetch() const {
   if (const Event* event = queue_.peek(kFar)) {
     const uint32_t id = event->what & kIdMask;
     if (event->what >> kIdBits == kArrive) {
       __builtin_prefetch(&pool_[id]);
     } else if (event->what >> kIdBits == kKick) {
       __builtin_prefetch(&links_[id]);
-      __builtin_prefetch(&out_[id * lanes_]);
-      __builtin_prefetch(&out_[id * lanes_].last_ready);
+      __builtin_prefetch(&out_[id * lane_count()]);
+      __builtin_prefetch(&out_[id * lane_count()].last_ready);
     }
   }
   if (const Event* event = queue_.peek(kNear)) {
@@ -168,11 +173,11 @@ Partition::Stop Partition::run_events(Time end, uint64_t max_events) {
     if (event->what >> kIdBits == kArrive) {
       const Packet& p = pool_[id];
       __builtin_prefetch(&links_[p.in_link]);
-      __builtin_prefetch(&in_[p.in_link * lanes_ + p.vl]);
+      __builtin_prefetch(&in_[p.in_link * lane_count() + p.vl]);
     } else if (event->what >> kIdBits == kKick) {
-      __builtin_prefetch(&waiting_[id * lanes_ * words_]);
+      __builtin_prefetch(&waiting_[id * lane_count() * word_count()]);
       const uint32_t queue = links_[id].active_queue;
-      if (queue != kNone && !switch_.virtual_output_queues) __builtin_prefetch(&in_[queue]);
+      if (queue != kNone && !has_virtual_queues()) __builtin_prefetch(&in_[queue]);
     }
   }
   if (const Event* event = queue_.peek(kNext); event && event->what >> kIdBits == kArrive) {
@@ -191,8 +196,8 @@ Partition::Stop Partition::run_events(Time end, uint64_t max_events) {
     const uint32_t out = link.to_switch ? route(link.to, p) : kNone;
     if (out == kNone) return;
     __builtin_prefetch(&links_[out]);
-    __builtin_prefetch(&out_[out * lanes_]);
-    __builtin_prefetch(&out_[out * lanes_].last_ready);
+    __builtin_prefetch(&out_[out * lane_count()]);
+    __builtin_prefetch(&out_[out * lane_count()].last_ready);
   }
 }
 
@@ -212,20 +217,26 @@ void Partition::run_window(const Partitions& all, uint32_t window, Time end) {
   now_ = end;
 }
 
-void Partition::read_mail(const Partitions& all, uint32_t window) {
+template <bool kPlain>
+void EventLoop<kPlain>::read_mail(const Partitions& all, uint32_t window) {
   for (const auto& other : all) {
-    const Outbox& outbox = other->outbox_[window & 1];
-    if (!(outbox.not_empty >> number_ & 1)) continue;
-    const Mail& mail = outbox.to[number_];
-    for (const Arrival& arrival : mail.arrivals) {
+    const Mail* mail = find_mail(*other, window);
+    if (!mail) continue;
+    for (const Arrival& arrival : mail->arrivals) {
       const uint32_t packet = pool_.take();
       pool_[packet] = arrival.packet;
       schedule(arrival.time, kArrive, packet);
     }
-    for (const Credit& credit : mail.credits) {
+    for (const Credit& credit : mail->credits) {
       take_back(credit.link, credit.vl, credit.freed, credit.blocks);
     }
   }
+}
+
+// What `sender` sent here in a window, or null.
+const Partition::Mail* Partition::find_mail(const Partition& sender, uint32_t window) const {
+  const Outbox& outbox = sender.outbox_[window & 1];
+  return outbox.not_empty >> number_ & 1 ? &outbox.to[number_] : nullptr;
 }
 
 void Partition::empty_outboxes() {
@@ -243,6 +254,18 @@ void Partition::broken(const std::string& law, uint32_t link, const Packet& p) c
        << ": packet of flow " << p.flow << ", message " << p.message << ", " << p.wire_bytes
        << " bytes";
   throw BrokenInvariant(text.str());
+}
+
+std::unique_ptr<Partition> make_partition(Simulation& s, uint32_t number, uint32_t partitions) {
+  const SwitchSpec& switches = s.switch_;
+  const AdapterSpec& adapter = s.adapter_;
+  const bool random = switches.jitter_mean || adapter.hiccup_mean || adapter.poll_jitter_mean;
+  const bool plain = s.lanes_ == 1 && s.words_ == 1 && !random && !switches.virtual_output_queues &&
+                     !switches.congestion.enabled && s.fetch_ps_per_byte_ == 0 &&
+                     s.store_ps_per_byte_ == 0 && s.next_hop_wide_.empty() &&
+                     s.lane_map_base_.empty();
+  if (plain) return std::make_unique<EventLoop<true>>(s, number, partitions);
+  return std::make_unique<EventLoop<false>>(s, number, partitions);
 }
 
 }  // namespace weft::packet

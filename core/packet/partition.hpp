@@ -5,7 +5,8 @@
 // credit, PCIe transfers and software are timestamps, and become an event only when something
 // waits for them. What goes to another partition is mail: it takes effect a lookahead later, so
 // partitions run a window of that length without looking at each other, and read their mail
-// before the next. Entry point: `Partition`. Units: ps, bytes.
+// before the next. `EventLoop` is what happens at an event. Entry point: `Partition`. Units: ps,
+// bytes.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +46,7 @@ class Partition {
   enum class Stop : uint8_t { kNoMore, kBudget, kEnd };
 
   Partition(Simulation& simulation, uint32_t number, uint32_t partitions);
-  ~Partition();
+  virtual ~Partition();
 
   // Skips whole periods of a state that recurs, where that can happen.
   void skip_steady();
@@ -53,13 +54,13 @@ class Partition {
   Time skipped() const;
 
   // Handles up to `max_events` events before `end`. kEnd: the next event ends the run.
-  Stop run(Time end, uint64_t max_events);
+  virtual Stop run(Time end, uint64_t max_events) = 0;
 
   // ---- Windows of several partitions ----
   // Runs one window: reads the mail of the last one, handles the events before `end`.
   void run_window(const Partitions& all, uint32_t window, Time end);
   // Takes in what the others sent in that window.
-  void read_mail(const Partitions& all, uint32_t window);
+  virtual void read_mail(const Partitions& all, uint32_t window) = 0;
   // All have read their mail.
   void empty_outboxes();
   // Nothing can happen before: the next event here, or what the mail just sent leads to.
@@ -82,7 +83,7 @@ class Partition {
   const Packet& packet(uint32_t id) const { return pool_[id]; }
   const GroupResult& group(size_t i) const { return groups_.at(i); }
   // Posts on a flow whose sender is here what an operation of the workload sends.
-  void post_operation(uint32_t flow, Time now, int64_t size);
+  virtual void post_operation(uint32_t flow, Time now, int64_t size) = 0;
   void schedule_rank(Time t, uint32_t rank) { schedule(t, kRank, rank); }
   void set_workload(PlacedWorkload& workload) { workload_ = &workload; }
 
@@ -93,10 +94,8 @@ class Partition {
   uint8_t first_lane(uint32_t link, int sl) const;
   [[noreturn]] void broken(const std::string& law, uint32_t link, const Packet& p) const;
 
- private:
+ protected:
   enum What : uint32_t { kArrive, kKick, kTimer, kAckReady, kRank, kSample, kEnd };
-  // Events ahead whose cache lines are asked for.
-  static constexpr size_t kFar = 12, kNear = 7, kNext = 3, kSoon = 1;
   static constexpr uint32_t kIdBits = 28, kIdMask = (1u << kIdBits) - 1;
 
   class Steady;
@@ -123,105 +122,8 @@ class Partition {
   };
 
   void schedule(Time t, What what, uint32_t id) { queue_.push(t, what << kIdBits | id); }
-  void ensure_kick(uint32_t link, Time t) {
-    if (t < links_[link].kick_at) {
-      links_[link].kick_at = t;
-      schedule(t, kKick, link);
-    }
-  }
-
-  // Links.
-  OutLane& out_lane(uint32_t link, int vl) { return out_[link * lanes_ + vl]; }
-  InLane& in_lane(uint32_t link, int vl) { return in_[link * lanes_ + vl]; }
-  static uint16_t lane_bit(int vl) { return static_cast<uint16_t>(1u << vl); }
-  Queue& queue(uint32_t id) {
-    return switch_.virtual_output_queues ? virtual_queues_[id] : in_[id].queue;
-  }
-  void transmit(uint32_t link, uint32_t packet);
-  void send_arrival(const Link& link, Time time, uint32_t packet);
-  void send_credit(const Link& link, const Credit& credit);
-  void give_back(uint32_t link, int vl, Time freed, int blocks);
-  void take_back(uint32_t link, int vl, Time freed, int blocks);
-  bool has_credit(uint32_t link, int vl, int blocks);
-  void note_blocked(OutLane& lane) {
-    if (lane.blocked_since == kNever) lane.blocked_since = now_;
-  }
-
-  // Switches.
-  void arrive_at_switch(uint32_t packet);
-  uint32_t route(uint32_t node, const Packet& p) const;
   uint8_t lane_of(uint32_t node, uint32_t in_port, uint32_t out_port, int sl) const;
-  uint32_t queue_of(const Packet& p) const;
-  uint32_t waiting_bit(const Packet& p) const {
-    return links_[p.in_link].to_in << lane_bits_ | p.vl;
-  }
-  void step_back(uint32_t link, int vl, uint32_t bit);
-  uint32_t queue_at(const Link& out, uint32_t bit) const;
-  uint32_t stand(uint32_t queue);
-  void offer(uint32_t queue);
-  void release(uint32_t link);
-  bool crossbar_full(uint32_t in_link) const {
-    return switch_.crossbar_speedup && feeding_[in_link] == switch_.crossbar_speedup;
-  }
-  void take_crossbar(uint32_t in_link);
-  void free_crossbar(uint32_t queue, uint32_t link);
-  void switch_transmit(uint32_t link);
-  void switch_transmit_lanes(uint32_t link);
-  uint32_t pick_input(uint32_t link, int vl);
-  void send_from_queue(uint32_t link, int vl, uint32_t bit, uint32_t queue);
-  void mark_congestion(uint32_t link, OutLane& lane, Packet& p);
-
-  // Hosts.
-  void post(uint32_t flow, Time software, Time intended, int64_t size, Time switch_time = 0);
-  void post_next(uint32_t flow, Time software);
-  void on_timer(uint32_t flow);
-  void next_due(uint32_t flow);
-  void activate(uint32_t flow);
-  SendLane& send_lane(uint32_t link, int vl) { return send_[links_[link].host * lanes_ + vl]; }
-  void deactivate_front(SendLane& lane);
-  void rotate(SendLane& lane);
-  uint32_t pick_flow(uint32_t link, int vl, Time& wake);
-  void host_transmit(uint32_t link);
-  void host_transmit_lanes(uint32_t link);
-  void wake_when_sendable(uint32_t link);
-  void prepare_head(Flow& flow) const;
-  void send_request(uint32_t link, uint32_t flow);
-  void pace(uint32_t flow, uint32_t link, int payload, bool first, bool last);
-  int congestion_index(Flow& flow) const;
-  void deliver_to_host(uint32_t packet);
-  void count_delivery(uint32_t flow, const Packet& p);
-  void receive_request(uint32_t packet);
-  void receive_ack(uint32_t packet);
-  void receive_read(uint32_t packet);
-  void receive_response(uint32_t packet);
-  void message_delivered(uint32_t flow, const Packet& p);
-  void acknowledge(uint32_t packet, uint32_t flow);
-  void notify_congestion(uint32_t packet, uint32_t sender);
-  void slow_down(Flow& flow);
-  void respond(uint32_t packet);
-  Time completion_seen();
-  void sample_completion(uint32_t flow, Time seen, const Packet& p);
-  void completed(uint32_t flow, const Packet& p);
-  void locally_completed(uint32_t flow);
-  void finish(const Flow& flow, Time& finished);
-  void end_traffic(uint32_t traffic);
-  Time jitter(Time mean) { return mean ? rng_.exponential(static_cast<double>(mean)) : 0; }
-  Time hiccup() {
-    if (adapter_.hiccup_mean == 0 || rng_.uniform() > adapter_.hiccup_probability) return 0;
-    return jitter(adapter_.hiccup_mean);
-  }
-  Time fetch_time(int64_t bytes) const {
-    if (fetch_ps_per_byte_ == 0) return 0;
-    return static_cast<Time>(static_cast<double>(bytes) * fetch_ps_per_byte_);
-  }
-  Time store_time(int64_t bytes) const {
-    if (store_ps_per_byte_ == 0) return 0;
-    return static_cast<Time>(static_cast<double>(bytes) * store_ps_per_byte_);
-  }
-
-  template <bool kLooks>
-  Stop run_events(Time end, uint64_t max_events);
-  void prefetch() const;
+  const Mail* find_mail(const Partition& sender, uint32_t window) const;
 
   Simulation& simulation_;
   PlacedWorkload* workload_ = nullptr;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/barrier.hpp"
+#include "packet/event_loop.hpp"
 #include "packet/partitioning.hpp"
 #include "packet/placed_workload.hpp"
 #include "packet/random_streams.hpp"
@@ -224,7 +225,7 @@ void Simulation::build_partitions(const NetworkSpec& network) {
     link.crosses = link.from_part != link.to_part;
   }
   for (uint32_t i = 0; i < cut.count; ++i) {
-    partitions_.push_back(std::make_unique<Partition>(*this, i, cut.count));
+    partitions_.push_back(make_partition(*this, i, cut.count));
   }
   errors_.resize(cut.count);
   for (Flow& flow : flows_) {

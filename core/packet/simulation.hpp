@@ -106,6 +106,9 @@ class Simulation {
 
  private:
   friend class Partition;
+  template <bool>
+  friend class EventLoop;
+  friend std::unique_ptr<Partition> make_partition(Simulation&, uint32_t, uint32_t);
 
   // Set-up.
   void build_links(const NetworkSpec& network);

@@ -5,34 +5,29 @@
 // once, and its space is given back when its last byte has left.
 #pragma once
 
-#include "packet/partition.hpp"
+#include "packet/event_loop.hpp"
 #include "packet/route.hpp"
 
 namespace weft::packet {
 
-inline uint32_t Partition::route(uint32_t node, const Packet& p) const {
+template <bool kPlain>
+inline uint32_t EventLoop<kPlain>::route(uint32_t node, const Packet& p) const {
   const size_t at = size_t{index_[node]} * hosts_ + p.dst;
-  const uint32_t group = next_hop_ ? next_hop_[at] : next_hop_wide_[at];
-  if (group == (next_hop_ ? kNoRoute : kNoRouteWide)) return kNone;
+  const uint32_t group = has_wide_routes() ? next_hop_wide_[at] : next_hop_[at];
+  if (group == (has_wide_routes() ? kNoRouteWide : kNoRoute)) return kNone;
   const uint32_t first = group_start_[group], ports = group_start_[group + 1] - first;
   const uint32_t choice = choose_port(run_.first_flow + p.flow, node, ports);
   return out_link_[port_base_[node] + group_ports_[first + choice] - 1];
 }
 
-// The lane of a service level from one port of a node to another; 0 = from the host itself.
-inline uint8_t Partition::lane_of(uint32_t node, uint32_t in_port, uint32_t out_port,
-                                  int sl) const {
-  if (!lane_map_base_ || lane_map_base_[node] == kNone) return lane_maps_[0][sl];
-  const uint32_t ports = port_base_[node + 1] - port_base_[node];
-  return lane_maps_[lane_map_[lane_map_base_[node] + in_port * ports + out_port - 1]][sl];
+template <bool kPlain>
+inline uint32_t EventLoop<kPlain>::queue_of(const Packet& p) const {
+  const uint32_t lane = p.in_link * lane_count() + p.vl;
+  return has_virtual_queues() ? lane * max_ports_ + links_[p.out_link].port - 1 : lane;
 }
 
-inline uint32_t Partition::queue_of(const Packet& p) const {
-  const uint32_t lane = p.in_link * lanes_ + p.vl;
-  return switch_.virtual_output_queues ? lane * max_ports_ + links_[p.out_link].port - 1 : lane;
-}
-
-inline void Partition::arrive_at_switch(uint32_t packet) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::arrive_at_switch(uint32_t packet) {
   Packet& p = pool_[packet];
   const Link& from = links_[p.in_link];
   p.out_link = route(from.to, p);
@@ -43,7 +38,7 @@ inline void Partition::arrive_at_switch(uint32_t packet) {
     const Time earliest = p.arrived + lag + switch_.latency;
     if (earliest > now_) return schedule(earliest, kArrive, packet);
   }
-  p.out_vl = lane_of(from.to, from.to_in + 1, links_[p.out_link].port, p.sl());
+  p.out_vl = lane_at(from.to, from.to_in + 1, links_[p.out_link].port, p.sl());
   InLane& in = in_lane(p.in_link, p.vl);
   in.used += p.blocks();
   if (run_.check_invariants && in.used > in.capacity) broken("buffer over capacity", p.in_link, p);
@@ -69,29 +64,34 @@ inline void Partition::arrive_at_switch(uint32_t packet) {
 }
 
 // The head of a queue becomes a candidate for its output, which is returned.
-inline uint32_t Partition::stand(uint32_t id) {
+template <bool kPlain>
+inline uint32_t EventLoop<kPlain>::stand(uint32_t id) {
   Queue& queue = this->queue(id);
   const Packet& p = pool_[queue.fifo.head];
   queue.head_age = p.age;
   queue.head_blocks = p.blocks();
   const uint32_t bit = waiting_bit(p);
-  waiting_[(p.out_link * lanes_ + p.out_vl) * words_ + (bit >> 6)] |= uint64_t{1} << (bit & 63);
+  waiting_[(p.out_link * lane_count() + p.out_vl) * word_count() + (bit >> 6)] |= uint64_t{1}
+                                                                                  << (bit & 63);
   links_[p.out_link].offered |= lane_bit(p.out_vl);
   return p.out_link;
 }
 
 // A head no longer competes for its output.
-[[gnu::always_inline]] inline void Partition::step_back(uint32_t link, int vl, uint32_t bit) {
-  uint64_t* words = &waiting_[(link * lanes_ + vl) * words_];
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::step_back(uint32_t link, int vl,
+                                                                uint32_t bit) {
+  uint64_t* words = &waiting_[(link * lane_count() + vl) * word_count()];
   words[bit >> 6] &= ~(uint64_t{1} << (bit & 63));
-  if (lanes_ == 1) return;
-  for (uint32_t word = 0; word < words_; ++word) {
+  if (lane_count() == 1) return;
+  for (uint32_t word = 0; word < word_count(); ++word) {
     if (words[word]) return;
   }
   links_[link].offered &= ~lane_bit(vl);
 }
 
-inline void Partition::offer(uint32_t id) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::offer(uint32_t id) {
   const uint32_t out = stand(id);
   if (links_[out].busy_until <= now_) {
     switch_transmit(out);
@@ -101,18 +101,20 @@ inline void Partition::offer(uint32_t id) {
 }
 
 // The queue that a bit of an output's waiting set stands for.
-inline uint32_t Partition::queue_at(const Link& out, uint32_t bit) const {
-  const uint32_t in = in_link_[port_base_[out.from] + (bit >> lane_bits_)];
-  const uint32_t lane = in * lanes_ + (bit & ((1u << lane_bits_) - 1));
-  return switch_.virtual_output_queues ? lane * max_ports_ + out.port - 1 : lane;
+template <bool kPlain>
+inline uint32_t EventLoop<kPlain>::queue_at(const Link& out, uint32_t bit) const {
+  const uint32_t in = in_link_[port_base_[out.from] + (bit >> lane_bits())];
+  const uint32_t lane = in * lane_count() + (bit & ((1u << lane_bits()) - 1));
+  return has_virtual_queues() ? lane * max_ports_ + out.port - 1 : lane;
 }
 
 // The last packet sent on `link` has left: the next one of its queue may compete.
-inline void Partition::release(uint32_t link) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::release(uint32_t link) {
   const uint32_t id = links_[link].active_queue;
   if (id == kNone) return;
   links_[link].active_queue = kNone;
-  if (switch_.crossbar_speedup) return free_crossbar(id, link);
+  if (crossbar_speedup()) return free_crossbar(id, link);
   const Queue& queue = this->queue(id);
   if (queue.out != link || queue.busy_until > now_ || queue.fifo.empty()) return;
   if (pool_[queue.fifo.head].out_link == link) {
@@ -123,11 +125,12 @@ inline void Partition::release(uint32_t link) {
 }
 
 // The port feeds one more output. At the limit its other heads step back.
-[[gnu::noinline]] inline void Partition::take_crossbar(uint32_t in_link) {
+template <bool kPlain>
+[[gnu::noinline]] inline void EventLoop<kPlain>::take_crossbar(uint32_t in_link) {
   ++feeding_[in_link];
   if (!crossbar_full(in_link)) return;
-  const uint32_t lanes = in_link * lanes_;
-  for (uint32_t id = lanes * max_ports_; id < (lanes + lanes_) * max_ports_; ++id) {
+  const uint32_t lanes = in_link * lane_count();
+  for (uint32_t id = lanes * max_ports_; id < (lanes + lane_count()) * max_ports_; ++id) {
     const Fifo& fifo = queue(id).fifo;
     if (fifo.empty()) continue;
     const Packet& p = pool_[fifo.head];
@@ -137,8 +140,9 @@ inline void Partition::release(uint32_t link) {
 
 // The port feeds one output less: its heads compete again, those for the outputs after this one
 // first, so that outputs take turns. The caller arbitrates this output next.
-[[gnu::noinline]] inline void Partition::free_crossbar(uint32_t id, uint32_t link) {
-  const uint32_t in_link = id / max_ports_ / lanes_, node = links_[link].from;
+template <bool kPlain>
+[[gnu::noinline]] inline void EventLoop<kPlain>::free_crossbar(uint32_t id, uint32_t link) {
+  const uint32_t in_link = id / max_ports_ / lane_count(), node = links_[link].from;
   const uint32_t ports = port_base_[node + 1] - port_base_[node];
   const bool was_full = crossbar_full(in_link);
   --feeding_[in_link];
@@ -146,8 +150,8 @@ inline void Partition::release(uint32_t link) {
     const uint32_t port = (links_[link].port - 1 + step) % ports;
     const uint32_t out = out_link_[port_base_[node] + port];
     bool any = false;
-    for (int vl = 0; vl < lanes_; ++vl) {
-      const uint32_t candidate = (in_link * lanes_ + vl) * max_ports_ + port;
+    for (int vl = 0; vl < lane_count(); ++vl) {
+      const uint32_t candidate = (in_link * lane_count() + vl) * max_ports_ + port;
       if (queue(candidate).fifo.empty() || queue(candidate).busy_until > now_) continue;
       stand(candidate);
       any = true;
@@ -157,17 +161,18 @@ inline void Partition::release(uint32_t link) {
 }
 
 // The input lane (as a bit number) that this output lane serves next, or kNone.
-inline uint32_t Partition::pick_input(uint32_t link, int vl) {
-  const uint64_t* words = &waiting_[(link * lanes_ + vl) * words_];
-  if (words_ == 1 && (words[0] & (words[0] - 1)) == 0) {  // at most one
+template <bool kPlain>
+inline uint32_t EventLoop<kPlain>::pick_input(uint32_t link, int vl) {
+  const uint64_t* words = &waiting_[(link * lane_count() + vl) * word_count()];
+  if (word_count() == 1 && (words[0] & (words[0] - 1)) == 0) {  // at most one
     return words[0] ? static_cast<uint32_t>(std::countr_zero(words[0])) : kNone;
   }
   if (switch_.order == Order::kRoundRobin) {
     const OutLane& lane = out_lane(link, vl);
-    const uint32_t total = words_ * 64;
+    const uint32_t total = word_count() * 64;
     const uint32_t start = lane.cursor + 1 == total ? 0 : lane.cursor + 1;
-    for (uint32_t step = 0; step <= words_; ++step) {
-      const uint32_t word = (start / 64 + step) % words_;
+    for (uint32_t step = 0; step <= word_count(); ++step) {
+      const uint32_t word = (start / 64 + step) % word_count();
       uint64_t bits = words[word];
       if (step == 0) bits &= ~uint64_t{0} << (start & 63);
       if (bits) return word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
@@ -177,7 +182,7 @@ inline uint32_t Partition::pick_input(uint32_t link, int vl) {
   uint32_t best = kNone;
   Time oldest = kNever;
   const Link& out = links_[link];
-  for (uint32_t word = 0; word < words_; ++word) {
+  for (uint32_t word = 0; word < word_count(); ++word) {
     for (uint64_t bits = words[word]; bits; bits &= bits - 1) {
       const uint32_t bit = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
       const Time age = queue(queue_at(out, bit)).head_age;
@@ -193,7 +198,9 @@ inline uint32_t Partition::pick_input(uint32_t link, int vl) {
 // FECN at the root of congestion only. A lane that waited for a switch's credits while this packet
 // stood in it is a victim: it is full because of what lies behind that switch. A host that is slow
 // to return credits is itself the root.
-[[gnu::noinline]] inline void Partition::mark_congestion(uint32_t link, OutLane& lane, Packet& p) {
+template <bool kPlain>
+[[gnu::noinline]] inline void EventLoop<kPlain>::mark_congestion(uint32_t link, OutLane& lane,
+                                                                 Packet& p) {
   if (p.kind() == Kind::kAck || lane.backlog < switch_.congestion.threshold_bytes) return;
   const bool waited = lane.blocked_since != kNever || lane.waited_until > p.arrived;
   if (waited && links_[link].to_switch) return;
@@ -203,8 +210,9 @@ inline uint32_t Partition::pick_input(uint32_t link, int vl) {
   ++lane.marked;
 }
 
-[[gnu::always_inline]] inline void Partition::send_from_queue(uint32_t link, int vl, uint32_t bit,
-                                                              uint32_t id) {
+template <bool kPlain>
+[[gnu::always_inline]] inline void EventLoop<kPlain>::send_from_queue(uint32_t link, int vl,
+                                                                      uint32_t bit, uint32_t id) {
   Queue& queue = this->queue(id);
   const uint32_t packet = queue.fifo.pop(pool_);
   Packet& p = pool_[packet];
@@ -215,7 +223,7 @@ inline uint32_t Partition::pick_input(uint32_t link, int vl) {
   lane.cursor = bit;
   lane.backlog -= p.wire_bytes;
   if (lane.backlog == 0) links_[link].backlogged &= ~lane_bit(vl);
-  if (switch_.congestion.enabled) mark_congestion(link, lane, p);
+  if (has_congestion_control()) mark_congestion(link, lane, p);
   p.switch_time += now_ - p.arrived;
   const int blocks = p.blocks();
   if (queue.busy_until >
@@ -231,7 +239,7 @@ inline uint32_t Partition::pick_input(uint32_t link, int vl) {
   queue.out = link;
   links_[link].active_queue = id;
   give_back(in_link, in_vl, end, blocks);
-  if (switch_.crossbar_speedup) {
+  if (crossbar_speedup()) {
     take_crossbar(in_link);
     ensure_kick(link, end);
   } else if (!queue.fifo.empty() || links_[link].backlogged) {
@@ -239,11 +247,12 @@ inline uint32_t Partition::pick_input(uint32_t link, int vl) {
   }
 }
 
-inline void Partition::switch_transmit(uint32_t link) {
+template <bool kPlain>
+inline void EventLoop<kPlain>::switch_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return;
   release(link);
   if (links_[link].busy_until > now_) return;  // taken while the released queue was offered
-  if (lanes_ == 1) {
+  if (lane_count() == 1) {
     const uint32_t bit = pick_input(link, 0);
     if (bit == kNone) return;
     const uint32_t id = queue_at(links_[link], bit);
@@ -254,7 +263,8 @@ inline void Partition::switch_transmit(uint32_t link) {
 }
 
 // Several lanes: the arbitration tables choose among those that have a head and credit for it.
-[[gnu::noinline]] void Partition::switch_transmit_lanes(uint32_t link) {
+template <bool kPlain>
+[[gnu::noinline]] void EventLoop<kPlain>::switch_transmit_lanes(uint32_t link) {
   uint32_t choice[16];
   int blocks[16];
   uint32_t ready = 0;

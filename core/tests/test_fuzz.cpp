@@ -493,6 +493,32 @@ std::string compare_threads(uint64_t seed) try {
   return error.what();
 }
 
+// A plain fabric has an event loop of its own; a node's map of lanes that equals the fabric's makes
+// the general one run it. What differs between the two; empty if nothing does.
+std::string compare_loops(uint64_t seed) try {
+  Case c = random_case(seed);
+  NetworkSpec& spec = c.fabric.spec;
+  spec.lanes = 1;
+  spec.sl2vl = {};
+  spec.sl2vl_overrides.clear();
+  spec.switches.jitter_mean = spec.adapter.hiccup_mean = spec.adapter.poll_jitter_mean = 0;
+  spec.switches.virtual_output_queues = spec.switches.congestion.enabled = false;
+  spec.switches.crossbar_speedup = 0;
+  spec.adapter.pcie_read_bps = spec.adapter.pcie_write_bps = 0;
+  c.run.partitioned_links = seed % 2 ? 0 : 2048;
+  Finding finding;
+  Simulation plain(spec, c.flows, c.run);
+  const Status status = run_in_slices(plain, 1 << 30);
+  spec.sl2vl_overrides.push_back({0, 0, 0, spec.sl2vl});
+  Simulation general(spec, c.flows, c.run);
+  const Status ending = run_in_slices(general, 1 << 30);
+  finding.equal("status", 0, static_cast<int>(ending), static_cast<int>(status));
+  check_equal(c, plain, general, finding);
+  return finding.text.str();
+} catch (const std::exception& error) {
+  return error.what();
+}
+
 // A fabric without random times, whose flows have many more messages, some without end.
 Case long_case(uint64_t seed) {
   Case c = random_case(seed);
@@ -615,6 +641,16 @@ TEST(random_fabrics_give_the_same_results_with_1_2_3_and_7_threads) {
     weft::test::fail(__FILE__, __LINE__, "seed " + std::to_string(seed) + ": " + wrong);
   }
   CHECK(partitioned >= static_cast<int>(last / 4));
+}
+
+TEST(a_plain_fabric_gives_the_same_results_in_the_general_event_loop) {
+  int shown = 0;
+  for (uint64_t seed = 1; seed <= kCases / 20 && shown < 10; ++seed) {
+    const std::string wrong = compare_loops(seed);
+    if (wrong.empty()) continue;
+    ++shown;
+    weft::test::fail(__FILE__, __LINE__, "seed " + std::to_string(seed) + ": " + wrong);
+  }
 }
 
 TEST(random_fabrics_give_the_same_results_where_what_repeats_is_skipped) {

@@ -18,6 +18,11 @@ Time end_of(Time now, double left, double rate) {
   return wait < static_cast<double>(kNever - now) ? now + static_cast<Time>(wait) : kNever;
 }
 
+// At most the last time there is.
+Time later_by(Time now, Time wait) {
+  return wait < kNever - now ? now + wait : kNever - 1;
+}
+
 }  // namespace
 
 uint32_t Transfers::add_port(double bytes_per_ps, std::span<const QueueSpec> queues) {
@@ -99,7 +104,7 @@ void Transfers::set_priority(uint32_t id, uint32_t priority) {
 void Transfers::change() {
   if (!settled_) return;
   settled_ = false;
-  due_ = step_ > 0 ? (now_ + step_ - 1) / step_ * step_ : now_;
+  due_ = step_ > 0 && now_ % step_ ? later_by(now_, step_ - now_ % step_) : now_;
 }
 
 void Transfers::set_rate(uint32_t id, double rate) {
@@ -134,7 +139,7 @@ void Transfers::settle() {
   }
   if (refines && !rates_.is_refined()) {  // goes on at the next step
     settled_ = false;
-    due_ = now_ + step_;
+    due_ = later_by(now_, step_);
   }
 }
 

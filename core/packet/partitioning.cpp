@@ -107,7 +107,7 @@ Partitioning partition_fabric(const NetworkSpec& network, uint32_t least_links) 
   Partitioning cut;
   cut.of_node.assign(nodes, 0);
   const uint64_t links = 2 * network.cables.size();
-  if (links < least_links) return cut;
+  if (links == 0 || links < least_links) return cut;
 
   const std::vector<uint32_t> tiers = find_tiers(network);
   uint32_t tier = 1;

@@ -103,6 +103,25 @@ TEST(a_message_takes_its_wire_bytes_over_the_rate_and_its_path) {
   CHECK_EQ(simulation.flow(0).bytes, 8192);
 }
 
+// Steps of s: solved at s and then never again, as 2 s is beyond the last time, 2^63 - 2 ps.
+TEST(a_step_beyond_the_last_time_ends_there) {
+  constexpr Time kStep = Time{3} << 61;
+  Transfers transfers;
+  transfers.set_step(kStep);
+  const QueueSpec queue[] = {{}};
+  const Hop path[] = {{transfers.add_port(1, queue), 0}};
+  transfers.start(path, kUnlimited);
+  CHECK_EQ(transfers.next_end(), kNever);
+  transfers.advance(Time{1} << 62);
+  transfers.start(path, kUnlimited);
+  CHECK_EQ(transfers.next_end(), kStep);
+  transfers.advance(kStep);
+  CHECK_EQ(transfers.next_end(), kNever);
+  transfers.advance(kStep + 1);
+  transfers.start(path, kUnlimited);
+  CHECK_EQ(transfers.next_end(), kNever - 1);
+}
+
 TEST(an_incast_shares_the_receivers_link) {
   Simulation simulation(one_switch(5),
                         {stream(0, 4, 1 << 20), stream(1, 4, 1 << 20), stream(2, 4, 1 << 21)},

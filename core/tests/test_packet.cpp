@@ -900,3 +900,11 @@ TEST(head_of_line_time_is_that_of_idle_outputs_whose_packets_wait_behind_another
     CHECK(std::abs(sim.head_of_line_share() - lost / (lost + slow + fast)) < 1e-6);
   }
 }
+
+TEST(a_fabric_without_links_is_one_partition_and_ends_at_once) {
+  RunSpec run;
+  run.partitioned_links = 0;
+  Simulation sim(NetworkSpec{}, {}, run);
+  CHECK_EQ(sim.partitions(), size_t{1});
+  CHECK(sim.run(1000) == Status::kFinished);
+}

@@ -48,6 +48,7 @@ Partition::Partition(Simulation& s, uint32_t number, uint32_t partitions)
       links_(s.links_.data()),
       out_(s.out_.data()),
       in_(s.in_.data()),
+      marked_(s.marked_.data()),
       send_(s.send_.data()),
       adapters_(s.adapters_.data()),
       virtual_queues_(s.virtual_queues_.data()),

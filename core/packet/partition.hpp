@@ -159,6 +159,7 @@ class Partition {
   Link* const links_;
   OutLane* const out_;
   InLane* const in_;
+  uint64_t* const marked_;
   SendLane* const send_;
   Adapter* const adapters_;
   Queue* const virtual_queues_;

@@ -121,6 +121,7 @@ void Simulation::build_lanes(const NetworkSpec& network) {
   const size_t lanes = links_.size() * lanes_;
   out_.resize(lanes);
   in_.resize(lanes);
+  marked_.assign(lanes, 0);
   send_.resize(size_t{hosts_} * lanes_);
   adapters_.resize(hosts_);
   if (switch_.virtual_output_queues) virtual_queues_.resize(lanes * max_ports_);
@@ -546,8 +547,9 @@ LaneCounters Simulation::counters(size_t link, int vl) const {
   const OutLane& out = out_[link * lanes_ + vl];
   const InLane& in = in_[link * lanes_ + vl];
   const Time waiting = out.blocked_since < now_ ? now_ - out.blocked_since : 0;
-  return {out.xmit_bytes,          out.xmit_packets, in.rcv_bytes, in.rcv_packets,
-          out.xmit_wait + waiting, out.marked,       in.peak,      out.peak_backlog};
+  return {out.xmit_bytes, out.xmit_packets,        in.rcv_bytes,
+          in.rcv_packets, out.xmit_wait + waiting, marked_[link * lanes_ + vl],
+          in.peak,        out.peak_backlog};
 }
 
 std::vector<BlockedLane> Simulation::blocked(Time limit) const {

@@ -172,6 +172,7 @@ class Simulation {
   std::vector<Link> links_;
   std::vector<OutLane> out_;
   std::vector<InLane> in_;
+  std::vector<uint64_t> marked_;       // packets marked, by lane of a link
   std::vector<SendLane> send_;         // [host][lane]
   std::vector<Adapter> adapters_;      // by host
   std::vector<Queue> virtual_queues_;  // [input lane][output port]

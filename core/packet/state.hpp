@@ -52,7 +52,7 @@ struct alignas(64) OutLane {
   int64_t backlog = 0, peak_backlog = 0;  // bytes at this switch that want this lane
   uint64_t xmit_bytes = 0, xmit_packets = 0;
   Time xmit_wait = 0;
-  uint32_t unmarked = 0, marked = 0;
+  uint32_t unmarked = 0;  // eligible packets since the last mark
 };
 static_assert(sizeof(OutLane) == 128);
 

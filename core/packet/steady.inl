@@ -288,7 +288,7 @@ class Partition::Steady {
     v.counter(lane.xmit_packets);
     v.counter(lane.xmit_wait);
     v.plain(lane.unmarked);
-    v.counter(lane.marked);
+    v.counter(part_.marked_[&lane - part_.out_]);
   }
 
   template <class V>

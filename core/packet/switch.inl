@@ -207,7 +207,7 @@ template <bool kPlain>
   if (lane.unmarked++ < static_cast<uint32_t>(switch_.congestion.marking_rate)) return;
   lane.unmarked = 0;
   p.flags |= kFecn;
-  ++lane.marked;
+  ++marked_[&lane - out_];
 }
 
 template <bool kPlain>

@@ -366,3 +366,25 @@ def test_an_idle_message_takes_the_time_of_all_its_packets_once(
     one_way = simulate(scenario_from(data)).record.quantities["probe.one_way"]
     assert isinstance(one_way, Distribution)
     assert one_way.quantile(0.5) / 1e3 == pytest.approx(float(expected), rel=1.5e-3)
+
+
+def test_poisson_messages_of_one_size_wait_as_in_m_d_1() -> None:
+    """W = s · ρ / (2 (1 − ρ)): the host's link is the server, s its time for a message."""
+    load, rate_gbps = 0.8, 56.0
+    service_ns = (4096 + HEADER) * 8 / rate_gbps
+    fabric = {"topology": "one_switch", "hosts": 2, "rate": f"{rate_gbps} Gb/s", "delay": "50 ns"}
+    traffic = {
+        "name": "messages",
+        "kind": "paced",
+        "from": "h0",
+        "to": "h1",
+        "size": "4096 B",
+        "interval": f"{service_ns / load:.3f} ns",
+        "arrivals": "poisson",
+    }
+    data = {"duration": "200 ms", "warmup": "1 ms", "fabric": fabric, "traffic": [traffic]}
+    one_way = simulate(scenario_from(data)).record.quantities["messages.one_way"]
+    assert isinstance(one_way, Distribution)
+    idle_ns = service_ns + 2 * 50 + 200
+    wait_ns = one_way.histogram.mean / 1e3 - idle_ns
+    assert wait_ns == pytest.approx(service_ns * load / (2 * (1 - load)), rel=0.03)

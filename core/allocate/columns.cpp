@@ -53,6 +53,79 @@ WEFT_WIDE void hinge_shares(const HingeColumns& columns, size_t count, double r)
   }
 }
 
+namespace {
+
+// What the unit after w saves, of four columns: as `hinges_gain` in item.hpp.
+inline __attribute__((always_inline)) void hinge_gain(Four& gain, const HingeUnits& columns,
+                                                      size_t i, const Four& w) {
+  const Four one = {1, 1, 1, 1}, none = {0, 0, 0, 0};
+  const Four between = columns.units / (w * (w + one));
+  const Four after = between * w, before = between * (w + one);
+  Four value_after = one, q_after = none, value_before = one, q_before = none;
+  for (int32_t j = 0; j < columns.pieces; ++j) {
+    const size_t at = static_cast<size_t>(j) * columns.stride + i;
+    Four p, q;
+    load(p, columns.p + at);
+    load(q, columns.q + at);
+    const Four next = p + q * after, here = p + q * before;
+    q_after = next > value_after ? q : q_after;
+    value_after = next > value_after ? next : value_after;
+    q_before = here > value_before ? q : q_before;
+    value_before = here > value_before ? here : value_before;
+  }
+  gain = q_after == q_before ? q_after * between : value_before - value_after;
+}
+
+inline __attribute__((always_inline)) void hinge_value(Four& value, const HingeUnits& columns,
+                                                       size_t i, const Four& w, double unit) {
+  const Four one = {1, 1, 1, 1};
+  const Four y = one / (w * unit);
+  value = one;
+  for (int32_t j = 0; j < columns.pieces; ++j) {
+    const size_t at = static_cast<size_t>(j) * columns.stride + i;
+    Four p, q;
+    load(p, columns.p + at);
+    load(q, columns.q + at);
+    const Four here = p + q * y;
+    value = here > value ? here : value;
+  }
+}
+
+}  // namespace
+
+WEFT_WIDE void hinge_units(const HingeUnits& columns, size_t count) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  const Four one = {1, 1, 1, 1}, none = {0, 0, 0, 0};
+  const Four most = {kNone, kNone, kNone, kNone};
+  const double unit = 1 / columns.units;
+  for (size_t i = 0; i < count; i += 4) {
+    Four x, low, high;
+    load(x, columns.x + i);
+    load(low, columns.low + i);
+    load(high, columns.high + i);
+    double wholes[4];
+    store(wholes, x * columns.units);
+    for (double& whole : wholes) whole = std::trunc(whole);
+    Four w;
+    load(w, wholes);
+    w = w > low ? w : low;
+    w = w < high ? w : high;
+    Four gain, other, value;
+    hinge_gain(gain, columns, i, w);
+    const Four after = w < high ? gain : -most;
+    const Four step = after > columns.worth ? one : none;
+    hinge_gain(other, columns, i, after > columns.worth ? w + one : w - one);
+    const Four next_up = w + one < high ? other : -most;
+    const Four last_down = w > low ? other : most;
+    store(columns.next + i, after > columns.worth ? next_up : after);
+    store(columns.last + i, after > columns.worth ? after : last_down);
+    w = w + step;
+    store(columns.w + i, w);
+    hinge_value(value, columns, i, w, unit);
+    store(columns.value + i, value);
+  }
+}
+
 WEFT_WIDE void polynomial_shares(const PolynomialColumns& columns, size_t count, double m) {
   for (size_t i = 0; i < count; i += 4) {
     Four c1, c2, c3, low, high;

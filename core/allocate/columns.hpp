@@ -19,6 +19,18 @@ struct HingeColumns {
 };
 void hinge_shares(const HingeColumns& columns, size_t count, double r);
 
+// Units of hinges on a grid of `units`: x rounded down, and one more where that saves more than
+// `worth`. `next` and `last` are what one unit more and the last one save, without bound at the
+// ends; t and s are not used, p and q are [piece][column] too.
+struct HingeUnits {
+  const double *p, *q, *x, *low, *high;  // low and high in units
+  double *w, *next, *last, *value;       // value: the slowdown at w
+  size_t stride;
+  int32_t pieces;
+  double units, worth;
+};
+void hinge_units(const HingeUnits& columns, size_t count);
+
 // Shares x at the multiplier m and their slopes by -m.
 struct PolynomialColumns {
   const double *c1, *c2, *c3, *low, *high;

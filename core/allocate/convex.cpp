@@ -38,9 +38,10 @@ void Workspace::reserve(size_t applications, int32_t pieces) {
   applications = std::max(applications, c.x.size());
   c.pieces = std::max(c.pieces, pieces);
   c.t.resize(applications * static_cast<size_t>(c.pieces));
-  c.s.resize(applications * static_cast<size_t>(c.pieces));
-  for (auto* column :
-       {&c.c1, &c.c2, &c.c3, &c.low, &c.high, &c.x, &c.slope, &c.other, &next_, &last_})
+  for (auto* pieces_of : {&c.s, &c.p, &c.q})
+    pieces_of->resize(applications * static_cast<size_t>(c.pieces));
+  for (auto* column : {&c.c1, &c.c2, &c.c3, &c.low, &c.high, &c.x, &c.slope, &c.other, &c.low_units,
+                       &c.high_units, &c.w, &c.value, &next_, &last_})
     column->resize(applications);
   c.item.resize(applications);
   c.straight.reserve(applications);
@@ -73,9 +74,11 @@ void Workspace::fill_columns(std::span<const Item> items, const Grid& grid) {
     c.item[at] = static_cast<int32_t>(i);
     c.low[at] = static_cast<double>(items[i].convex_low) * grid.unit;
     c.high[at] = static_cast<double>(items[i].convex_high) * grid.unit;
-    if (items[i].curve->is_hinges)
+    if (items[i].curve->is_hinges) {
+      c.low_units[at] = static_cast<double>(items[i].convex_low);
+      c.high_units[at] = static_cast<double>(items[i].convex_high);
       fill_hinges(*items[i].curve, at);
-    else
+    } else
       fill_polynomial(*items[i].curve, at);
   }
   c.hinges = front;
@@ -93,10 +96,12 @@ void Workspace::fill_hinges(const Curve& curve, size_t at) {
   static constexpr Piece kFlat = {0, 0, 1, 0};
   const Piece& first = curve.count > 0 ? curve.pieces[0] : kFlat;
   const Piece& last = curve.count > 0 ? curve.pieces[curve.count - 1] : kFlat;
-  for (int32_t j = 0; j < c.pieces; ++j) {
-    const Piece& piece = j < curve.count ? curve.pieces[j] : last;  // twice the last: no difference
-    c.t[static_cast<size_t>(j) * stride + at] = piece.t;
-    c.s[static_cast<size_t>(j) * stride + at] = piece.s;
+  for (size_t j = 0, to = at; j < static_cast<size_t>(c.pieces); ++j, to += stride) {
+    const Piece& piece = curve.count > 0 ? curve.pieces[j] : kFlat;
+    c.t[to] = piece.t;
+    c.s[to] = piece.s;
+    c.p[to] = piece.p;
+    c.q[to] = piece.q;
   }
   hinges_.full += clamped(first.t, c.low[at], c.high[at]);
   hinges_.sum_s += last.s;
@@ -246,9 +251,46 @@ void Workspace::interpolate(double share) {
 }
 
 void Workspace::round(std::span<Item> items, int64_t budget, const Grid& grid) {
+  int64_t missing = budget - round_hinges(items, grid) - round_polynomials(items, grid);
+  has_values_ = columns_.hinges == items.size();
+  for (; missing > 0; --missing) {
+    const size_t i = place_of(greatest(next_.data(), items.size()), next_);
+    move(items[i], i, 1, grid);
+  }
+  for (; missing < 0; ++missing) {
+    const size_t i = place_of(least(last_.data(), items.size()), last_);
+    move(items[i], i, -1, grid);
+  }
+  is_exact_ = exchange(items, grid);
+}
+
+// Whole units of the hinges; their sum.
+int64_t Workspace::round_hinges(std::span<Item> items, const Grid& grid) {
+  Columns& c = columns_;
+  // All hinges stand in the order of the items; the slopes are not used any more.
+  const bool in_order = c.hinges == items.size();
+  double* const next = in_order ? next_.data() : c.slope.data();
+  double* const last = in_order ? last_.data() : c.other.data();
+  hinge_units(
+      {c.p.data(), c.q.data(), c.x.data(), c.low_units.data(), c.high_units.data(), c.w.data(),
+       next, last, c.value.data(), c.x.size(), c.pieces, grid.units, multiplier * grid.unit},
+      c.hinges);
+  int64_t sum = 0;
+  for (size_t at = 0; at < c.hinges; ++at) {
+    const auto i = static_cast<size_t>(c.item[at]);
+    items[i].w = static_cast<int64_t>(c.w[at]);
+    sum += items[i].w;
+    if (in_order) continue;
+    next_[i] = next[at];
+    last_[i] = last[at];
+  }
+  return sum;
+}
+
+int64_t Workspace::round_polynomials(std::span<Item> items, const Grid& grid) {
   const double worth = multiplier * grid.unit;
-  int64_t missing = budget;
-  for (size_t at = 0; at < items.size(); ++at) {
+  int64_t sum = 0;
+  for (size_t at = columns_.hinges; at < items.size(); ++at) {
     const auto i = static_cast<size_t>(columns_.item[at]);
     Item& item = items[i];
     const int64_t w = std::clamp(static_cast<int64_t>(columns_.x[at] * grid.units), item.convex_low,
@@ -263,21 +305,21 @@ void Workspace::round(std::span<Item> items, int64_t budget, const Grid& grid) {
       next_[i] = after;
       last_[i] = w > item.convex_low ? gain(item, w - 1, grid) : kInfinity;
     }
-    missing -= item.w;
+    sum += item.w;
   }
-  for (; missing > 0; --missing) {
-    const size_t i = place_of(greatest(next_.data(), items.size()), next_);
-    move(items[i], i, 1, grid);
-  }
-  for (; missing < 0; ++missing) {
-    const size_t i = place_of(least(last_.data(), items.size()), last_);
-    move(items[i], i, -1, grid);
-  }
-  is_exact_ = exchange(items, grid);
+  return sum;
+}
+
+double Workspace::total_slowdown(std::span<const Item> items, const Grid& grid) const {
+  if (!has_values_) return allocate::total_slowdown(items, grid);
+  double total = 0;
+  for (size_t i = 0; i < items.size(); ++i) total += columns_.value[i];
+  return total;
 }
 
 void Workspace::move(Item& item, size_t i, int64_t units, const Grid& grid) {
   item.w += units;
+  if (has_values_) columns_.value[i] = slowdown(item, item.w, grid);
   if (units > 0) {
     last_[i] = next_[i];
     next_[i] = item.w < item.convex_high ? gain(item, item.w, grid) : -kInfinity;

@@ -24,7 +24,7 @@ struct Piece {
 struct Curve {
   double floor = 0;               // least share
   double c[4] = {};               // polynomial
-  const Piece* pieces = nullptr;  // hinges, else nullptr
+  const Piece* pieces = nullptr;  // hinges, else nullptr; most_pieces() of them can be read
   int32_t count = 0;
   bool is_hinges = false;
 };
@@ -47,6 +47,7 @@ class Models {
  private:
   void add_polynomial(size_t application, double floor, std::span<const double> numbers);
   void add_hinges(size_t application, double floor, std::span<const double> numbers);
+  void pad_pieces();
 
   std::vector<Curve> curves_;
   std::vector<Piece> pieces_;  // never grows after construction: curves point into it

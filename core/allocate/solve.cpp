@@ -57,16 +57,26 @@ int64_t least_units(const Curve& curve, const Grid& grid) {
   return std::max<int64_t>(1, below + (static_cast<double>(below) < units));
 }
 
+// The least units of every curve, if the grid is another one than last time.
+void fill_least(const Models& models, const Grid& grid, Workspace& work) {
+  if (work.floors_on == grid.units) return;
+  work.floors_on = grid.units;
+  work.floor_units.resize(models.size());
+  for (size_t i = 0; i < models.size(); ++i) work.floor_units[i] = least_units(models[i], grid);
+}
+
 // The port's items with their ranges; true if each is convex from its least units on.
 bool fill_items(const Models& models, const Ports& ports, size_t port, const Grid& grid,
-                std::vector<Item>& items) {
-  items.clear();
+                Workspace& work) {
+  std::vector<Item>& items = work.items;
+  const size_t first = static_cast<size_t>(ports.offsets[port]);
+  items.resize(static_cast<size_t>(ports.offsets[port + 1]) - first);
   int64_t spare = ports.budget[port];
-  for (int64_t k = ports.offsets[port]; k < ports.offsets[port + 1]; ++k) {
-    const Curve& curve = models[static_cast<size_t>(ports.applications[static_cast<size_t>(k)])];
-    const int64_t low = least_units(curve, grid);
+  for (size_t k = 0; k < items.size(); ++k) {
+    const auto application = static_cast<size_t>(ports.applications[first + k]);
+    const int64_t low = work.floor_units[application];
     spare -= low;
-    items.push_back({&curve, low, low, low, low, -1, low});
+    items[k] = {&models[application], low, low, low, low, -1, low};
   }
   if (spare < 0)
     throw Error(port_name(port),
@@ -100,14 +110,16 @@ void Solver::solve(const Ports& ports, const Answer& answer, const Limits& limit
   for (size_t port = 0; port < ports.units.size(); ++port) {
     const Grid grid(ports.units[port]);
     const int64_t budget = ports.budget[port];
-    const bool from_low = fill_items(models_, ports, port, grid, work.items);
+    fill_least(models_, grid, work);
+    const bool from_low = fill_items(models_, ports, port, grid, work);
     work.multiplier = 0;
     double gap = kInfinity, more = 0;
     if (from_low && work.solve_convex(work.items, budget, grid, kAnywhere)) {
       gap = work.gap(work.items, grid);
       more = work.gain_of_more(work.items, grid);
     }
-    double total = total_slowdown(work.items, grid);
+    double total =
+        gap < kInfinity ? work.total_slowdown(work.items, grid) : total_slowdown(work.items, grid);
     if (!(gap <= limits.tolerance * std::abs(total))) {
       gap = split(work, work.items, budget, grid, limits);
       total = total_slowdown(work.items, grid);

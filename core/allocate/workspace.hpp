@@ -15,12 +15,13 @@ inline constexpr double kAnywhere = std::numeric_limits<double>::quiet_NaN();
 
 // The convex stretches of a port as columns, in shares: first hinges, then polynomials.
 struct Columns {
-  std::vector<double> t, s;  // hinges: [piece][column]
+  std::vector<double> t, s, p, q;  // hinges: [piece][column]
   std::vector<double> c1, c2, c3;
   std::vector<double> low, high;
   std::vector<double> x, slope, other;  // share, its slope; shares at the bracket's other end
-  std::vector<int32_t> item;            // that a column belongs to
-  std::vector<int32_t> straight;        // columns of polynomials of degree 1
+  std::vector<double> low_units, high_units, w, value;  // of hinges: range, answer, slowdown
+  std::vector<int32_t> item;                            // that a column belongs to
+  std::vector<int32_t> straight;                        // columns of polynomials of degree 1
   size_t hinges = 0, count = 0;
   int32_t pieces = 0;
 };
@@ -42,11 +43,16 @@ class Workspace {
   // Absolute gap of the last convex answer against all of low..high.
   double gap(std::span<const Item> items, const Grid& grid);
 
+  // Total slowdown of the last convex answer.
+  double total_slowdown(std::span<const Item> items, const Grid& grid) const;
+
   // What one unit more would save at the last convex answer, beyond the budget too.
   double gain_of_more(std::span<const Item> items, const Grid& grid) const;
 
   double multiplier = 0;  // per share, of the search
   std::vector<Item> items;
+  std::vector<int64_t> floor_units;  // of every curve, on the grid of `floors_on` units
+  double floors_on = 0;
 
  private:
   void fill_columns(std::span<const Item> items, const Grid& grid);
@@ -62,6 +68,8 @@ class Workspace {
   void evaluate_polynomials(double m);
   void interpolate(double share);
   void round(std::span<Item> items, int64_t budget, const Grid& grid);
+  int64_t round_hinges(std::span<Item> items, const Grid& grid);
+  int64_t round_polynomials(std::span<Item> items, const Grid& grid);
   void move(Item& item, size_t i, int64_t units, const Grid& grid);
   bool exchange(std::span<Item> items, const Grid& grid);
   double gap_at(std::span<const Item> items, double m, const Grid& grid) const;
@@ -72,7 +80,8 @@ class Workspace {
   double least_ = 0, greatest_ = 0;  // multipliers that bracket every answer
   std::vector<double> next_, last_;  // gain of the unit after w, of the last unit of w
   double most_next_ = 0, least_last_ = 0;
-  bool is_exact_ = false;  // no exchange of one unit helps
+  bool is_exact_ = false;    // no exchange of one unit helps
+  bool has_values_ = false;  // all are hinges, in their order: `value` has their slowdowns
   HingeSums hinges_;
 };
 

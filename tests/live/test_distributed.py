@@ -29,7 +29,8 @@ from control_load import Load  # noqa: E402
 from control_members import MemberProcess, find_owner  # noqa: E402
 from control_process import Client  # noqa: E402
 from etcd_cluster import EtcdCluster, etcd_cluster, find_leader  # noqa: E402
-from needs import need_time  # noqa: E402
+from ibsim import subnet  # noqa: E402
+from needs import need_ibsim, need_namespaces, need_time  # noqa: E402
 from serve_process import wait_until  # noqa: E402
 
 from weft.control.runtime.restore import restore_state  # noqa: E402
@@ -39,7 +40,12 @@ from weft.control.state.policy_settings import Settings  # noqa: E402
 from weft.control.state.state import State  # noqa: E402
 from weft.control.state.step import run_batch  # noqa: E402
 from weft.control.store.sqlite_store import Store  # noqa: E402
-from weft.switches import PortName  # noqa: E402
+from weft.fabric import leaf_spine  # noqa: E402
+from weft.host.testbed import persistent  # noqa: E402
+from weft.host.testbed.wiring import Wiring  # noqa: E402
+from weft.switches import Claim, PortName, Taken  # noqa: E402
+from weft.switches.claims import read_grant  # noqa: E402
+from weft.switches.linux import open_persistent_testbed  # noqa: E402
 from weft.switches.simulated import DEFAULT_ABILITY, read_routed_fabric  # noqa: E402
 
 FAULTS = int(os.environ.get("WEFT_GROUP_FAULTS", "7"))
@@ -153,6 +159,7 @@ class Siege:
                 RECOVERY_S,
             )
             self.recovery_s.setdefault(name, []).append(time.monotonic() - began)
+            print(f"{name}: answered after {self.recovery_s[name][-1]:.1f} s", flush=True)
             heal()
         finally:
             ending.set()
@@ -380,3 +387,101 @@ def test_groups_come_to_the_central_tables_whichever_owner_is_killed(tmp_path: P
                     member.process.wait()
     answered = sum(load.answered for load in siege.loads.values())
     print(f"two groups: {rounds} owners killed, {answered} requests acknowledged, none lost")
+
+
+# ---- Linux switches ---------------------------------------------------------------------------
+
+BED = "distributed"
+
+
+def test_agents_refuse_an_owner_that_was_stopped_beyond_its_lease(tmp_path: Path) -> None:
+    need_namespaces()
+    wiring = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=10**8, switches="two-hops")
+    switches = f'driver = "linux"\ntestbed = "{BED}"\n'
+    persistent.build_testbed(BED, wiring)
+    try:
+        with etcd_cluster() as etcd:
+            members = [
+                MemberProcess(tmp_path, name, etcd, ttl_s=TTL_S, switches=switches)
+                for name in ("a", "b")
+            ]
+            try:
+                _replace_stopped_owner(members)
+            finally:
+                for member in members:
+                    if member.process is not None:
+                        member.process.kill()
+                        member.process.wait()
+    finally:
+        persistent.remove_testbed(BED)
+
+
+def _replace_stopped_owner(members: list[MemberProcess]) -> None:
+    for member in members:
+        member.start_member()
+    stale = find_owner(members)
+    with Client(stale.address) as client:
+        id_ = client.register("calm", 3600.0).id
+        client.connect(id_, "h1", "h3")
+        client.settled(RECOVERY_S)
+    before = read_epochs()
+    stale.send(signal.SIGSTOP)
+    successor = find_owner([member for member in members if member is not stale])
+    with Client(successor.address) as client:
+        assert client.settled(RECOVERY_S).connections == 1
+    stale.send(signal.SIGCONT)
+    wait_until(lambda: stale.find_address() is None, "the stale owner steps down", RECOVERY_S)
+    with Client(successor.address) as client:
+        other = client.register("keen", 3600.0).id
+        client.connect(other, "h2", "h3")
+        client.settled(RECOVERY_S)
+    after = read_epochs()
+    assert after.keys() == before.keys()
+    assert all(after[node] > before[node] for node in before), (before, after)
+    switches = open_persistent_testbed(BED)
+    try:
+        with pytest.raises(Taken, match=f"pid {successor.pid}"):
+            switches.claim(Claim(owner="stale", epoch=max(before.values())))
+    finally:
+        switches.close()
+
+
+def read_epochs() -> dict[str, int]:
+    folders = sorted((persistent.AGENTS / BED).iterdir())
+    return {folder.name: read_grant(folder / "claim").epoch for folder in folders}
+
+
+# ---- InfiniBand -------------------------------------------------------------------------------
+
+
+def test_a_standby_takes_an_infiniband_subnet_over(tmp_path: Path) -> None:
+    need_ibsim()
+    folder = tmp_path / "subnet"
+    folder.mkdir()
+    with subnet(leaf_spine(2, 2, 2), folder) as up, etcd_cluster() as etcd:
+        driver = 'driver = "infiniband"\n'
+        members = [
+            MemberProcess(tmp_path, name, etcd, ttl_s=TTL_S, switches=driver) for name in ("a", "b")
+        ]
+        try:
+            for member, host in zip(members, ("h0", "h1"), strict=True):
+                member.environment, member.directory = up.environment(host), folder
+                member.start_member()
+            owner = find_owner(members)
+            with Client(owner.address) as client:
+                client.connect(client.register("calm", 3600.0).id, "h0", "h2")
+                client.settled(RECOVERY_S)
+            owner.kill()
+            began = time.monotonic()
+            successor = find_owner([member for member in members if member is not owner])
+            with Client(successor.address) as client:
+                status = client.settled(RECOVERY_S)
+                assert (status.applications, status.connections) == (1, 1)
+                client.connect(client.register("keen", 3600.0).id, "h1", "h2")
+                assert client.settled(RECOVERY_S).revision > status.revision
+            print(f"ibsim: programmed by the successor after {time.monotonic() - began:.1f} s")
+        finally:
+            for member in members:
+                if member.process is not None:
+                    member.process.kill()
+                    member.process.wait()

@@ -15,6 +15,7 @@ from serve_process import wait_until
 
 from weft.fabric import Fabric, leaf_spine, write_toml
 
+SIMULATED = 'driver = "simulated"\nfabric = "fabric.toml"\nregisters = "registers"\n'
 START_S = 180.0  # of a machine that others keep busy
 
 
@@ -31,6 +32,7 @@ class MemberProcess(ControlProcess):
         ttl_s: float = 2.0,
         group: str = "fabric",
         more: str = "",
+        switches: str = SIMULATED,
     ) -> None:
         self.folder, self.name = folder, name
         self.file = folder / f"{name}.toml"
@@ -43,8 +45,7 @@ class MemberProcess(ControlProcess):
             f'store = "{name}.db"\napps = "apps"\nsocket = "{name}.sock"\n'
             f"[etcd]\nendpoints = [{endpoints}]\nttl_s = {ttl_s}\nwrite_s = 0.5\n"
             f'group = "{group}"\n{more}\n'
-            '[policy]\nmanaged_share = 1.0\n[switches]\ndriver = "simulated"\n'
-            'fabric = "fabric.toml"\nregisters = "registers"\ncheck_s = 1.0\n'
+            f"[policy]\nmanaged_share = 1.0\n[switches]\n{switches}check_s = 1.0\n"
         )
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder / f"{name}.log"
@@ -53,7 +54,9 @@ class MemberProcess(ControlProcess):
     def start_member(self) -> None:
         with self.log.open("wb") as log, self.errors.open("wb") as errors:
             argv = [sys.executable, "-m", "weft.cli", "control", "serve", str(self.file), "--json"]
-            self.process = subprocess.Popen(argv, stdout=log, stderr=errors)
+            self.process = subprocess.Popen(
+                argv, stdout=log, stderr=errors, env=self.environment, cwd=self.directory
+            )
 
     def send(self, what: signal.Signals) -> None:
         os.kill(self.pid, what)

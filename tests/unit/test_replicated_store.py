@@ -251,3 +251,19 @@ def test_an_etcd_that_does_not_answer_is_named() -> None:
         pytest.raises(Unreachable, match=r"etcd 127.0.0.1:1: does not answer: .*majority"),
     ):
         client.transact([], [put("/x", b"")], within_s=0.1)
+
+
+def test_an_owner_stops_writing_before_its_lease_ends(
+    client: EtcdClient, keys: Keys, stack: ExitStack
+) -> None:
+    now_s = [100.0]
+    ownership = Ownership(
+        client, keys.owner, "owner", ttl_s=TTL_S, write_s=4.0, clock=lambda: now_s[0]
+    )
+    assert not ownership.may_write()
+    assert ownership.try_acquire()
+    stack.callback(ownership.release)
+    assert ownership.may_write()
+    now_s[0] += TTL_S - 4.0
+    assert not ownership.may_write()
+    assert ownership.left_s == pytest.approx(4.0)

@@ -161,7 +161,7 @@ test-control: $(BUILT) ## the controller killed 500 times under load, 200 client
 		tests/property/test_infiniband_tables_laws.py </dev/null
 
 WEFT_GROUP_FAULTS := 200
-test-distributed: $(BUILT) ## controllers that share etcd: 200 faults of members and nodes under load; an hour
+test-distributed: $(BUILT) ## controllers that share etcd: 200 faults of members and nodes under load; a quarter of an hour
 	@WEFT_GROUP_FAULTS=$(WEFT_GROUP_FAULTS) WEFT_LIVE=1 PATH="$(CURDIR)/$(VENV):$$PATH" \
 		tools/pytest-twice.sh $(VENV)/python -rsP tests/live/test_distributed.py </dev/null
 

@@ -263,9 +263,11 @@ class Streams {
     for (size_t i = 0; i < endpoints_.size(); ++i) {
       const bool sleep = spec_.run.block && endpoints_.size() == 1 &&
                          (senders_.empty() || !senders_[0]->is_idle());
-      uint32_t n = !sleep             ? endpoints_[i]->poll(completions_)
-                   : senders_.empty() ? endpoints_[i]->gather(completions_, kWaitNs)
-                                      : endpoints_[i]->wait(completions_, kWaitNs);
+      uint32_t n = 0;
+      if (senders_.empty() && endpoints_.size() == 1)
+        n = endpoints_[i]->gather(completions_, kWaitNs, sleep);
+      else
+        n = sleep ? endpoints_[i]->wait(completions_, kWaitNs) : endpoints_[i]->poll(completions_);
       any = any || n > 0;
       // Sends may be handed over first: who receives too asks on, or arrivals would starve.
       while (n > 0 && !take(i, n) && !receivers_.empty()) n = endpoints_[i]->poll(completions_);

@@ -148,9 +148,9 @@ class Endpoint {
   // As poll, but sleeps up to the time for the first completion, or until a refused post may
   // succeed. Without Config::events it polls.
   virtual uint32_t wait(std::span<Completion> out, int64_t timeout_ns) = 0;
-  // As wait, for a stream that nobody answers: it may sleep while messages gather.
-  virtual uint32_t gather(std::span<Completion> out, int64_t timeout_ns) {
-    return wait(out, timeout_ns);
+  // As wait if it sleeps, else as poll, for a stream that nobody answers: messages may gather.
+  virtual uint32_t gather(std::span<Completion> out, int64_t timeout_ns, bool sleeps) {
+    return sleeps ? wait(out, timeout_ns) : poll(out);
   }
   // Gives a receive slot back, to be filled again. In the order received.
   virtual void release(uint64_t receive_slot) = 0;

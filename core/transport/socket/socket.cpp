@@ -17,6 +17,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 
 namespace weft::transport {
@@ -120,6 +121,13 @@ void sleep_until_ready(int descriptor, short events, int64_t timeout_ns) {
   pollfd entry{descriptor, events, 0};
   const timespec time{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   ::ppoll(&entry, 1, &time, nullptr);
+}
+
+void pause_between_looks() {
+  constexpr int64_t kPauseNs = 1'000;
+  static const uint64_t pause_ticks = Clock::shared().ticks_of_ns(kPauseNs);
+  const uint64_t end = ticks() + pause_ticks;
+  while (ticks() < end) pause();
 }
 
 namespace {

@@ -131,6 +131,13 @@ class TcpEndpoint final : public Endpoint {
     return pull(0) ? take_received(out) : 0;
   }
 
+  uint32_t gather(std::span<Completion> out, int64_t timeout_ns, bool sleeps) override {
+    if (sleeps) return wait(out, timeout_ns);
+    const uint32_t n = poll(out);
+    if (n == 0) pause_between_looks();
+    return n;
+  }
+
   void release(uint64_t) override { ++released_; }
 
   std::byte* send_slot(uint32_t slot) override { return sends_.at(slot); }

@@ -91,9 +91,13 @@ class UdpEndpoint final : public Endpoint {
     return receive_one(out, 0);
   }
 
-  uint32_t gather(std::span<Completion> out, int64_t timeout_ns) override {
-    if (!gathers_) return wait(out, timeout_ns);
+  uint32_t gather(std::span<Completion> out, int64_t timeout_ns, bool sleeps) override {
+    if (sleeps && !gathers_) return wait(out, timeout_ns);
     uint32_t n = poll(out);
+    if (!sleeps) {
+      if (n == 0) pause_between_looks();
+      return n;
+    }
     bool is_stream = n > 0;
     if (n == 0 && is_stream_) {
       const timespec time{0, kGatherNs};

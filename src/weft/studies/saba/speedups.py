@@ -365,7 +365,7 @@ _PACKET_WAYS = (
     CONGESTION_WAY,
     "fixed caps",
     "lane per workload",
-    *(way for way in QUEUE_WAYS if way != SABA),
+    *QUEUE_WAYS[:2],  # a port has 15 lanes for data
     UNLIMITED,
     DISTRIBUTED,
     "placebo, mapped too",

@@ -114,7 +114,6 @@ def rounds(seed: int, ways: Sequence[str], late: float) -> list[Record]:
 
 
 def test_a_set_up_counts_if_every_way_has_a_round_in_time() -> None:
-    cell = CELLS["batch-4-2"]
     records = [
         *rounds(1, LIVE_WAYS, LATE),
         *rounds(2, LIVE_WAYS[:-1], 0.0),
@@ -123,7 +122,7 @@ def test_a_set_up_counts_if_every_way_has_a_round_in_time() -> None:
         *rounds(4, LIVE_WAYS, LATE * 1.1),
         *rounds(4, LIVE_WAYS, 0.0),
     ]
-    assert find_complete_seeds(cell, records) == [1, 4]
+    assert find_complete_seeds(records, LIVE_WAYS) == [1, 4]
 
 
 def test_an_unknown_cell_is_refused(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]

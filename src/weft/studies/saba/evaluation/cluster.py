@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from weft._core import Shuffles
 from weft.errors import InputError
-from weft.fabric import leaf_spine3, one_switch, papers_1944
+from weft.fabric import leaf_spine, leaf_spine3, one_switch, papers_1944
 from weft.jobs import Job
 from weft.jobs.job_file import Stage
 from weft.studies.saba.calculation_time import FabricArrays
@@ -71,6 +71,13 @@ def connect_fabric(full: bool) -> Cluster:
     )
     wiring = FabricArrays(fabric)
     return Cluster(name=f"{len(wiring.hosts):,} servers, three tiers", wiring=wiring)
+
+
+@cache
+def connect_leaf_spine(leaves: int, spines: int, hosts: int) -> Cluster:
+    """Two tiers: `hosts` servers on each leaf, and a link from each leaf to each spine."""
+    wiring = FabricArrays(leaf_spine(leaves, spines, hosts, rate="56 Gb/s", delay="50 ns"))
+    return Cluster(name=f"{len(wiring.hosts):,} servers, two tiers", wiring=wiring)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 from weft.errors import InputError
 from weft.studies.saba.live.campaign import build_wiring, profile_workloads, run_campaign
 from weft.studies.saba.live.cells import APPLICATIONS, CELLS, WORKLOADS
+from weft.studies.saba.live.port_ways import LIVE_WAYS, SIZE
 from weft.studies.saba.live.rounds import keep_testbed, take_precedence
 
 
@@ -23,6 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", required=True, type=Path, help="of records and profiles")
     parser.add_argument("--testbed", default="saba-live", help="its name; default: %(default)s")
     parser.add_argument("--seconds", type=float, default=3600.0, help="then it stops; %(default)s")
+    parser.add_argument(
+        "--ways", default="", help=f"some, with ; between: {'; '.join((*LIVE_WAYS, SIZE))}"
+    )
     args = parser.parse_args(argv)
     try:
         return _run(args)
@@ -36,6 +40,10 @@ def _run(args: argparse.Namespace) -> int:
     unknown = [name for name in args.names if name not in CELLS and name not in workloads]
     if unknown:
         raise InputError(unknown[0], "is no cell and no workload", f"use {', '.join(CELLS)}")
+    ways = [way.strip() for way in args.ways.split(";") if way.strip()]
+    wrong = [way for way in ways if way not in (*LIVE_WAYS, SIZE)]
+    if wrong:
+        raise InputError("--ways", f"{wrong[0]!r} is no way", f"use {'; '.join(LIVE_WAYS)}")
     until_s = time.monotonic() + args.seconds
     take_precedence()
     alone = [name for name in args.names if name in workloads]
@@ -45,7 +53,7 @@ def _run(args: argparse.Namespace) -> int:
     cells = [name for name in args.names if name in CELLS]
     if not cells:
         return 0
-    ended = run_campaign(cells, args.directory, args.testbed, _report, until_s=until_s)
+    ended = run_campaign(cells, args.directory, args.testbed, _report, ways=ways, until_s=until_s)
     return 0 if ended else 1
 
 

@@ -37,7 +37,7 @@ from weft.studies.saba.live.cells import (
     build_job,
     draw,
 )
-from weft.studies.saba.live.port_ways import EQUAL, list_ways, weigh
+from weft.studies.saba.live.port_ways import EQUAL, SIZE, list_ways, weigh, weigh_by_size
 from weft.studies.saba.live.rounds import (
     JobStage,
     Lateness,
@@ -155,6 +155,8 @@ class _SetUp:
         return tuple(job.workload for job in self.drawn)
 
     def weigh(self, way: str) -> tuple[float, ...]:
+        if way == SIZE:
+            return weigh_by_size(self.list_bytes())
         models = [self.profiles[name].convex.model for name in self.workloads]
         return weigh(way, models, self.workloads, rate_bps=RATE_BPS, seed=self.seed)
 
@@ -187,9 +189,16 @@ class _SetUp:
 
 
 def run_cell(
-    cell: Cell, directory: Path, testbed: str, report: Report, *, until_s: float = float("inf")
+    cell: Cell,
+    directory: Path,
+    testbed: str,
+    report: Report,
+    *,
+    ways: Sequence[str] = (),
+    until_s: float = float("inf"),
 ) -> bool:
     """Runs what has no record yet; False if the time (monotonic) was up before its end."""
+    wanted = tuple(ways) or list_ways(cell.count)
     path = directory / f"{cell.name}.jsonl"
     records = [*read_records(path).records] if path.exists() else []
     names = cell.programs or tuple(WORKLOADS)
@@ -200,11 +209,11 @@ def run_cell(
         RecordWriter(str(path)) as writer,
     ):
         for seed in range(1, MOST_SEEDS + 1):
-            if len(find_complete_seeds(cell, records)) >= SEEDS:
+            if len(find_complete_seeds(records, wanted)) >= SEEDS:
                 break
             drawn = draw(cell, seed)
             setup = _SetUp(cell=cell, seed=seed, drawn=drawn, profiles=profiles)
-            for way, attempt in _list_rounds(setup, records):
+            for way, attempt in _list_rounds(setup, wanted, records):
                 if time.monotonic() > until_s:
                     return False
                 record = _run_round(stage, setup, way, attempt, late)
@@ -214,11 +223,13 @@ def run_cell(
     return True
 
 
-def _list_rounds(setup: _SetUp, records: list[Record]) -> Iterator[tuple[str, int]]:
+def _list_rounds(
+    setup: _SetUp, ways: Sequence[str], records: list[Record]
+) -> Iterator[tuple[str, int]]:
     """Ways without a good round, in an order of the seed; each again while it is late."""
-    ways = list(list_ways(setup.cell.count))
-    Random(f"order {setup.cell.name} {setup.seed}").shuffle(ways)
-    for way in ways:
+    order = list(ways)
+    Random(f"order {setup.cell.name} {setup.seed}").shuffle(order)
+    for way in order:
         while True:
             tried = [r for r in records if _is_of(r, setup.seed, way)]
             if any(map(is_good, tried)) or len(tried) >= ATTEMPTS:
@@ -236,10 +247,9 @@ def is_good(record: Record) -> bool:
     return isinstance(late, Scalar) and late.value <= LATE
 
 
-def find_complete_seeds(cell: Cell, records: Sequence[Record]) -> list[int]:
+def find_complete_seeds(records: Sequence[Record], ways: Sequence[str]) -> list[int]:
     """Seeds with a good round of every way."""
     good = {(r.settings["seed"], r.settings["way"]) for r in records if is_good(r)}
-    ways = list_ways(cell.count)
     return [s for s in range(1, MOST_SEEDS + 1) if all((s, way) in good for way in ways)]
 
 
@@ -330,12 +340,19 @@ def _describe_round(record: Record) -> str:
 
 
 def run_campaign(
-    names: Sequence[str], directory: Path, testbed: str, report: Report, *, until_s: float
+    names: Sequence[str],
+    directory: Path,
+    testbed: str,
+    report: Report,
+    *,
+    ways: Sequence[str],
+    until_s: float,
 ) -> bool:
     """The cells of these names, one after another, on a testbed of this name."""
     with keep_testbed(testbed, build_wiring()):
         wanted = {w for name in names for w in (CELLS[name].programs or tuple(WORKLOADS))}
         profile_workloads(sorted(wanted), directory, testbed, report)
         return all(
-            run_cell(CELLS[name], directory, testbed, report, until_s=until_s) for name in names
+            run_cell(CELLS[name], directory, testbed, report, ways=ways, until_s=until_s)
+            for name in names
         )

@@ -117,14 +117,14 @@ def draw(cell: Cell, seed: int) -> tuple[DrawnJob, ...]:
     if cell.is_favourable:
         return _draw_favourable(random)
     assert cell.load is not None
-    names = _draw_workloads(random, cell.count, cell.load)
+    names = draw_workloads(random, cell.count, cell.load)
     low, high = LOOP_S if cell.is_loop else LENGTH_S
     return tuple(
         DrawnJob(workload=name, length_s=exp(random.uniform(log(low), log(high)))) for name in names
     )
 
 
-def _draw_workloads(random: Random, count: int, load: float) -> Sequence[str]:
+def draw_workloads(random: Random, count: int, load: float) -> Sequence[str]:
     """Any of them, until their load is near enough and at least two differ."""
     while True:
         names = random.choices([*WORKLOADS], k=count)

@@ -25,6 +25,8 @@ ONE, CAPS, EQUAL, SABA, LENDING, SRPT, PLACEBO = LIVE_WAYS = (
     "SRPT",
     "placebo",
 )
+SIZE = "size"  # not one of the thesis's question: docs/saba-policy.md
+LEAST_PART = 1e-3  # of the largest weight
 _KBPS = 1000
 
 
@@ -47,6 +49,13 @@ def weigh(
     used = permute_models(models, workloads, seed) if way == PLACEBO else models
     answer = allocate(used, [range(len(used))], units=units, capacity=MANAGED).at(0)
     return tuple(answer[n] / units for n in range(len(used)))
+
+
+def weigh_by_size(sizes: Sequence[float]) -> tuple[float, ...]:
+    """In inverse proportion to the bytes that each job will send."""
+    inverse = [1 / size for size in sizes]
+    kept = [max(weight, LEAST_PART * max(inverse)) for weight in inverse]
+    return tuple(MANAGED * weight / sum(kept) for weight in kept)
 
 
 def permute_models(

@@ -1,0 +1,413 @@
+"""Which weights are best where ports lend: rules compared on regimes they were not chosen on.
+
+Each job has a lane of its own at every port, so that rules differ in the weights alone. Beside
+Eq. 4.2 and its kin there are weights by size: a job counts 1 / s^p, with s the time for which its
+bytes alone would fill the busiest port, as a counter or one run says it; no sensitivity is known.
+Entry points: `RULES`, `REGIMES`, `evaluate_rules`, `place_jobs`. Units: s, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from math import exp, log
+from random import Random
+
+import numpy as np
+
+from weft._core import Shuffles
+from weft.control.policy.allocate import ModelSet, split_ports
+from weft.control.policy.fabric_wide import split_fabric
+from weft.control.policy.lending import choose_weights, model_volume
+from weft.control.policy.port_policy import Htb, PortPolicy
+from weft.errors import InputError
+from weft.fabric import Port
+from weft.sensitivity.application import Application
+from weft.studies.saba.evaluation.cluster import (
+    PROFILED_NODES,
+    RATE_BPS,
+    Floats,
+    Flows,
+    Ints,
+    SetUp,
+    build_homogeneous,
+    build_shuffles,
+    connect_leaf_spine,
+    connect_one_switch,
+    draw_favourable,
+    draw_scale,
+    draw_testbed,
+    list_flows,
+    resize_job,
+)
+from weft.studies.saba.evaluation.judgement import Evaluation
+from weft.studies.saba.evaluation.ways import (
+    DEGREE,
+    WAYS,
+    Knowledge,
+    profile_jobs,
+    profile_testbed,
+    select_models,
+    simulate_alone,
+    simulate_way,
+)
+from weft.studies.saba.live.cells import WORKLOADS, build_job, draw_workloads
+from weft.studies.saba.workloads import profile_job, read_testbed
+
+EQUAL, ONE_LANE, EQ_4_2, LENDING, FABRIC_WIDE = (
+    "equal",
+    "one lane",
+    "Eq. 4.2",
+    "lending",
+    "fabric-wide",
+)
+LIGHT, LIGHTER, PLACEBO, ROUGH, PROFILED = (
+    "size",
+    "size²",
+    "size, permuted",
+    "size, wrong by 4",
+    "size, of the profile",
+)
+SINCRONIA = "Sincronia"
+LEAST = 1e-4  # of the largest weight
+MOST_LENDING = 8  # jobs: it evaluates every subset, again and again
+LENGTH_S = (10.0, 100.0)  # of the jobs of `draw_load`
+ITERATIONS = 10
+LEAVES, LEAF_HOSTS = 8, 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Known:
+    """What a rule may use of a set-up's jobs, in their order."""
+
+    setup: SetUp
+    flows: Flows
+    applications: Sequence[Application]
+    knowledge: Knowledge
+
+    @property
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng([self.setup.seed, 17])
+
+    @property
+    def sizes_s(self) -> Floats:
+        """How long each job's bytes alone would fill its busiest port."""
+        return measure_sizes(self.setup, self.flows)
+
+    @property
+    def profiled_sizes_s(self) -> Floats:
+        """The same of the profiled job, whatever the data and nodes of this one."""
+        if self.setup.is_synthetic:
+            return self.sizes_s
+        testbed = read_testbed()
+        return np.array([_count_bytes(testbed[name].job) for name in self.setup.workloads])
+
+
+def _count_bytes(job: object) -> float:
+    stages, loops = job.stages, job.loops or 1  # type: ignore[attr-defined]
+    return float(loops * sum(stage.volume_bytes for stage in stages))
+
+
+def measure_sizes(setup: SetUp, flows: Flows) -> Floats:
+    per_flow = [
+        _count_bytes(job) / max(1, len(hosts) - 1)
+        for job, hosts in zip(setup.jobs, setup.hosts, strict=True)
+    ]
+    return np.asarray(
+        (np.array(per_flow)[:, None] * flows.counts / flows.capacity).max(axis=1) + 1e-9
+    )
+
+
+Weigh = Callable[[Known, tuple[int, ...]], Sequence[float]]
+
+
+def _weigh_equally(_: Known, jobs: tuple[int, ...]) -> Sequence[float]:
+    return (1.0,) * len(jobs)
+
+
+def _weigh_by_sensitivity(known: Known, jobs: tuple[int, ...]) -> Sequence[float]:
+    """Eq. 4.2, with convex models: those that lending needs too."""
+    models = ModelSet([known.applications[job].convex.model for job in jobs])
+    policy = PortPolicy(scheduler=Htb(queues=1, rate_kbps=round(RATE_BPS / 1e3)))
+    ((weights, _),) = split_ports(models, [range(len(jobs))], [policy])
+    return weights
+
+
+def _weigh_by_lending(known: Known, jobs: tuple[int, ...]) -> Sequence[float]:
+    models = [known.applications[job].convex.model for job in jobs]
+    return choose_weights(models).tolist()
+
+
+def _weigh_by_size(
+    sizes: Callable[[Known], Floats], power: float, known: Known, jobs: tuple[int, ...]
+) -> Sequence[float]:
+    weights = sizes(known)[list(jobs)] ** -power
+    return np.maximum(weights / weights.max(), LEAST).tolist()
+
+
+def _permute_sizes(known: Known) -> Floats:
+    """Every job with another one's size: a random cycle."""
+    order = known.rng.permutation(len(known.setup.jobs))
+    permuted = np.empty(len(order))
+    permuted[order] = known.sizes_s[np.roll(order, 1)]
+    return permuted
+
+
+def _misjudge_sizes(known: Known) -> Floats:
+    """Each four times too large or too small."""
+    return known.sizes_s * 4.0 ** known.rng.choice([-1.0, 1.0], len(known.setup.jobs))
+
+
+RULES: Mapping[str, Weigh] = {
+    EQUAL: _weigh_equally,
+    EQ_4_2: _weigh_by_sensitivity,
+    LENDING: _weigh_by_lending,
+    LIGHT: partial(_weigh_by_size, lambda known: known.sizes_s, 1.0),
+    LIGHTER: partial(_weigh_by_size, lambda known: known.sizes_s, 2.0),
+    PROFILED: partial(_weigh_by_size, lambda known: known.profiled_sizes_s, 1.0),
+    ROUGH: partial(_weigh_by_size, _misjudge_sizes, 1.0),
+    PLACEBO: partial(_weigh_by_size, _permute_sizes, 1.0),
+}
+
+
+@dataclass(slots=True)
+class _LanePerJob:
+    """A lane for each job; its weight at a port by a rule, again when a job begins or ends."""
+
+    known: Known
+    weigh: Weigh
+    at_sends: bool = False
+
+    def update(self, run: Shuffles) -> None:
+        present = np.asarray(run.present, dtype=np.int64)
+        sets, which = self.known.knowledge.list_sets(present)
+        table = np.full((len(sets), len(present)), 1e-9)
+        for number, jobs in enumerate(sets):
+            if jobs:
+                table[number, list(jobs)] = self.weigh(self.known, jobs)
+        program_lanes(run, len(present), table[which])
+
+
+def program_lanes(run: Shuffles, jobs: int, weights: Floats) -> None:
+    """Lane n is job n's; `weights[port, job]`."""
+    lane = np.repeat(np.arange(jobs, dtype=np.uint8), len(weights))
+    run.program(jobs, lane, np.ascontiguousarray(weights).reshape(-1))
+
+
+@dataclass(slots=True)
+class _FabricWide:
+    """One share of each job at all of its ports: the least total slowdown of the fabric."""
+
+    known: Known
+    at_sends: bool = False
+
+    def update(self, run: Shuffles) -> None:
+        present = np.flatnonzero(np.asarray(run.present))
+        counts = self.known.flows.counts
+        names = {f"j{job:02}": job for job in present.tolist()}
+        paths = {
+            name: [Port(0, int(port)) for port in np.flatnonzero(counts[job])]
+            for name, job in names.items()
+        }
+        models = {
+            name: _lower_floor(self.known.applications[job], len(names))
+            for name, job in names.items()
+        }
+        ports = {port for path in paths.values() for port in path}
+        weights = np.full((counts.shape[1], counts.shape[0]), 1e-9)
+        if ports:
+            split = split_fabric(models, paths, dict.fromkeys(ports, 1.0))
+            for name, job in names.items():
+                weights[:, job] = split.shares[name]
+        program_lanes(run, counts.shape[0], weights)
+
+
+def _lower_floor(application: Application, jobs: int) -> object:
+    model = application.convex.model
+    return replace(model, floor=min(model.floor, 0.5 / max(1, jobs)))
+
+
+def simulate_rule(rule: str, known: Known) -> Floats:
+    """The completion time of each job."""
+    if rule in WAYS:
+        return simulate_way(WAYS[rule], known.knowledge)
+    run = build_shuffles(known.setup, known.flows)
+    sharing = _FabricWide(known) if rule == FABRIC_WIDE else _LanePerJob(known, RULES[rule])
+    while run.run(sharing.at_sends):
+        sharing.update(run)
+    return np.asarray(run.finished_s - [job.start_ps / 1e12 for job in known.setup.jobs])
+
+
+# ---- Regimes ----------------------------------------------------------------------------------
+
+
+def draw_load(seed: int, *, count: int, load: float) -> SetUp:
+    """Jobs of the real runs' workloads on eight servers, 10 to 100 s long, with this sum of V."""
+    random = Random(f"load {count} {load} {seed}")
+    names = draw_workloads(random, count, load)
+    return _set_up_together(seed, names, random)
+
+
+def draw_alike(seed: int) -> SetUp:
+    """Eight jobs of the same sensitivity, 10 to 100 s long."""
+    random = Random(f"alike {seed}")
+    return _set_up_together(seed, [random.choice(["b25", "b50"])] * 8, random)
+
+
+def _set_up_together(seed: int, names: Sequence[str], random: Random) -> SetUp:
+    hosts = [f"h{n}" for n in range(1, PROFILED_NODES + 1)]
+    low, high = map(log, LENGTH_S)
+    jobs = tuple(
+        build_job(
+            WORKLOADS[name],
+            name=f"{name}-{number}",
+            level=0,
+            length_s=exp(random.uniform(low, high)),
+            loops=ITERATIONS,
+            hosts=hosts,
+            rate_bps=RATE_BPS,
+        )
+        for number, name in enumerate(names, 1)
+    )
+    return SetUp(
+        cluster=connect_one_switch(PROFILED_NODES),
+        jobs=jobs,
+        workloads=tuple(job.name for job in jobs),
+        hosts=tuple(np.arange(PROFILED_NODES) for _ in jobs),
+        seed=seed,
+        is_synthetic=True,
+    )
+
+
+def draw_oversubscribed(seed: int, *, ratio: int) -> SetUp:
+    """Twelve jobs on 64 servers of eight leaves, whose uplinks have 1/ratio of their rate."""
+    rng = np.random.default_rng([seed, 430])
+    testbed = read_testbed()
+    names = tuple(rng.choice([*testbed], 12).tolist())
+    jobs, hosts = [], []
+    for number, name in enumerate(names):
+        nodes = int(rng.integers(8, 25))
+        data = float(rng.choice([0.1, 1.0, 10.0]))
+        jobs.append(resize_job(testbed[name].job, f"{name}-{number + 1}", nodes, data))
+        hosts.append(rng.permutation(LEAVES * LEAF_HOSTS)[:nodes])
+    return SetUp(
+        cluster=connect_leaf_spine(LEAVES, LEAF_HOSTS // ratio, LEAF_HOSTS),
+        jobs=tuple(jobs),
+        workloads=names,
+        hosts=tuple(hosts),
+        seed=seed,
+    )
+
+
+Draw = Callable[[int], SetUp]
+
+CHOSEN_ON: Mapping[str, Draw] = {
+    "favourable": draw_favourable,
+    "homogeneous": build_homogeneous,
+    "testbed": draw_testbed,
+}
+HELD_OUT: Mapping[str, Draw] = {
+    "load: 4 jobs, 0.5": partial(draw_load, count=4, load=0.5),
+    "load: 4 jobs, 1": partial(draw_load, count=4, load=1.0),
+    "load: 8 jobs, 2": partial(draw_load, count=8, load=2.0),
+    "load: 8 jobs, 4": partial(draw_load, count=8, load=4.0),
+    "load: 16 jobs, 4": partial(draw_load, count=16, load=4.0),
+    "alike": draw_alike,
+    "oversubscribed 1:1": partial(draw_oversubscribed, ratio=1),
+    "oversubscribed 2:1": partial(draw_oversubscribed, ratio=2),
+    "oversubscribed 4:1": partial(draw_oversubscribed, ratio=4),
+    "scale, 72 servers": partial(draw_scale, full=False),
+}
+REGIMES: Mapping[str, Draw] = {**CHOSEN_ON, **HELD_OUT}
+
+
+def list_rules(count: int) -> tuple[str, ...]:
+    """All that so many jobs can be run by."""
+    rules = (ONE_LANE, *RULES, SINCRONIA)
+    return tuple(rule for rule in rules if rule != LENDING or count <= MOST_LENDING)
+
+
+def evaluate_rules(draw: Draw, seeds: Sequence[int], rules: Sequence[str]) -> Evaluation:
+    """Completion of every job in every set-up under every rule, and alone."""
+    known = [learn(draw(seed)) for seed in seeds]
+    return Evaluation(
+        seeds=tuple(seeds),
+        workloads=tuple(each.setup.workloads for each in known),
+        completions={rule: tuple(simulate_rule(rule, each) for each in known) for rule in rules},
+        alone=tuple(simulate_alone(each.setup) for each in known),
+        busiest_s=tuple(_find_busiest_s(each) for each in known),
+    )
+
+
+def _find_busiest_s(known: Known) -> float:
+    per_flow = [
+        _count_bytes(job) / max(1, len(hosts) - 1)
+        for job, hosts in zip(known.setup.jobs, known.setup.hosts, strict=True)
+    ]
+    return float((np.array(per_flow) @ known.flows.counts / known.flows.capacity).max())
+
+
+def learn(setup: SetUp) -> Known:
+    """The set-up with what profiles say of its workloads."""
+    profiled = _profile(setup)
+    models = select_models(profiled, DEGREE)
+    flows = list_flows(setup)
+    knowledge = Knowledge(
+        setup=setup,
+        flows=flows,
+        models={name: models[name] for name in dict.fromkeys(setup.workloads)},
+        profiled=models,
+    )
+    applications = [profiled[name] for name in setup.workloads]
+    return Known(setup=setup, flows=flows, applications=applications, knowledge=knowledge)
+
+
+def _profile(setup: SetUp) -> Mapping[str, Application]:
+    if not setup.is_synthetic:
+        return profile_testbed()
+    kinds = [name.partition("-")[0] for name in setup.workloads]
+    if all(kind in WORKLOADS for kind in kinds):
+        return {n: _profile_kind(k) for n, k in zip(setup.workloads, kinds, strict=True)}
+    return profile_jobs(setup.jobs)
+
+
+@cache
+def _profile_kind(name: str) -> Application:
+    """A workload of the real runs, profiled at this rate."""
+    hosts = [f"h{n}" for n in range(1, PROFILED_NODES + 1)]
+    job = build_job(
+        WORKLOADS[name], name=name, level=0, length_s=10.0, loops=2, hosts=hosts, rate_bps=RATE_BPS
+    )
+    return profile_job(job, nodes=PROFILED_NODES)
+
+
+# ---- Placement --------------------------------------------------------------------------------
+
+PLACEMENTS = ("random", "count", "volume", "sensitivity")
+
+
+def place_jobs(setup: SetUp, placement: str, applications: Sequence[Application]) -> SetUp:
+    """The same jobs elsewhere: on the hosts with the least of something, the heaviest job first.
+
+    That is instances ("count"), V of the jobs there ("volume"), or what a quarter of the link would
+    slow them ("sensitivity"). Ties are broken by the seed.
+    """
+    if placement not in PLACEMENTS:
+        raise InputError("placement", repr(placement), f"use one of {', '.join(PLACEMENTS)}")
+    if placement == "random":
+        return setup
+    load_of = {
+        "count": lambda _: 1.0,
+        "volume": lambda app: model_volume(app.convex.model),
+        "sensitivity": lambda app: float(app.convex.model.slowdown(0.25)) - 1,
+    }[placement]
+    loads = [load_of(application) for application in applications]
+    rng = np.random.default_rng([setup.seed, 431])
+    carried = np.zeros(setup.cluster.hosts)
+    hosts: list[Ints] = [np.empty(0, dtype=np.int64)] * len(setup.jobs)
+    for job in sorted(range(len(setup.jobs)), key=lambda n: -loads[n]):
+        order = np.lexsort((rng.random(len(carried)), carried))
+        hosts[job] = np.sort(order[: len(setup.hosts[job])])
+        carried[hosts[job]] += loads[job]
+    return replace(setup, hosts=tuple(hosts))

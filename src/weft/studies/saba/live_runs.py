@@ -1,0 +1,292 @@
+"""Saba's claim on real ports: recorded rounds, judged by the rules of docs/saba-hypotheses.md.
+
+Records are those of `python -m weft.studies.saba.live`, with every round, also the rejected ones.
+No cell is left out because a model predicts no gain for it. Entry points: `LIVE`, `read_cell`,
+`judge_cell`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from math import isfinite, nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from weft.records import Quantity, Record, Scalar, Series, read_records
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Claim,
+    Observation,
+    Records,
+    Unavailable,
+    Verdict,
+    scalar_in,
+)
+from weft.studies.points import Point, record_point
+from weft.studies.saba.cohort import RECORDED
+from weft.studies.saba.evaluation.judgement import (
+    Estimate,
+    Evaluation,
+    Product,
+    Word,
+    compare_ways,
+    judge_regime,
+    judge_regimes,
+)
+from weft.studies.saba.live.campaign import find_complete_seeds, is_good, read_profiles
+from weft.studies.saba.live.cells import CELLS, Cell
+from weft.studies.saba.live.port_ways import EQUAL, LIVE_WAYS, ONE, PLACEBO, SABA, list_ways
+from weft.studies.study import SABA_PAPER, Result, Study
+from weft.studies.table_curves import COLOURS, name_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DIRECTORY = RECORDED / "live"
+SYSTEM = "jobs and programs in network namespaces, HTB queues of 20 Mb/s"
+PLACE = "Section 4.6"
+SATURATED = 0.8
+_ONE = Estimate(value=1.0, low=1.0, high=1.0)
+CellWord = Word | Literal["not saturated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCell:
+    """The set-ups of a cell that count; `busy` is the busiest port's part under equal queues."""
+
+    cell: Cell
+    evaluation: Evaluation
+    busy: float
+    rejected: int  # rounds
+    rounds: int
+
+    @property
+    def product(self) -> Product:
+        return Product(
+            total=compare_ways(self.evaluation, SABA, ONE),
+            isolation=compare_ways(self.evaluation, EQUAL, ONE),
+            mapping=_ONE,
+            sensitivity=compare_ways(self.evaluation, SABA, EQUAL),
+            over_placebo=compare_ways(self.evaluation, SABA, PLACEBO),
+        )
+
+    @property
+    def must_saturate(self) -> bool:
+        return self.cell.is_favourable or (self.cell.load or 0.0) >= 2
+
+
+def judge_cell(live: LiveCell) -> CellWord:
+    if live.must_saturate and live.busy < SATURATED:
+        return "not saturated"
+    return judge_regime(live.product).sensitivity
+
+
+def read_cell(cell: Cell, directory: Path = DIRECTORY) -> LiveCell | None:
+    """None before one set-up has a good round of every way."""
+    path = directory / f"{cell.name}.jsonl"
+    records = [*read_records(path).records] if path.exists() else []
+    ways = list_ways(cell.count)
+    seeds = find_complete_seeds(records, ways)
+    if not seeds:
+        return None
+    good = {
+        (int(str(r.settings["seed"])), str(r.settings["way"])): r
+        for r in reversed(records)
+        if is_good(r)
+    }
+    busy = [_read_scalar(good[seed, EQUAL], "busy") for seed in seeds]
+    return LiveCell(
+        cell=cell,
+        evaluation=Evaluation(
+            seeds=tuple(seeds),
+            workloads=tuple(_read_workloads(good[seed, ONE]) for seed in seeds),
+            completions={
+                way: tuple(_read_completions(good[seed, way]) for seed in seeds) for way in ways
+            },
+            alone=tuple(_find_alone(cell, good[seed, ONE], directory) for seed in seeds),
+            busiest_s=(nan,) * len(seeds),
+        ),
+        busy=float(np.mean(busy)),
+        rejected=sum(not is_good(record) for record in records),
+        rounds=len(records),
+    )
+
+
+def _read_scalar(record: Record, name: str) -> float:
+    value = record.quantities[name]
+    assert isinstance(value, Scalar)
+    return value.value
+
+
+def _read_completions(record: Record) -> np.ndarray:
+    series = record.quantities["completion"]
+    assert isinstance(series, Series)
+    return np.array(series.y)
+
+
+def _read_workloads(record: Record) -> tuple[str, ...]:
+    return tuple(job.partition(":")[0] for job in str(record.settings["jobs"]).split())
+
+
+def _find_alone(cell: Cell, record: Record, directory: Path) -> np.ndarray:
+    """A job's length as it was drawn; a program's time in its profile."""
+    if cell.programs:
+        profiles = read_profiles(directory, cell.programs)
+        return np.array([profiles[name].profile.baseline for name in _read_workloads(record)])
+    lengths = [job.partition(":")[2] for job in str(record.settings["jobs"]).split()]
+    return np.array([float(length) for length in lengths])
+
+
+@cache
+def read_cells() -> Mapping[str, LiveCell]:
+    cells = {name: read_cell(cell) for name, cell in CELLS.items()}
+    return {name: live for name, live in cells.items() if live is not None}
+
+
+# ---- The study --------------------------------------------------------------------------------
+
+
+def _list_quantities(live: LiveCell) -> Mapping[str, Quantity]:
+    quantities: dict[str, Quantity] = {}
+
+    def add(name: str, estimate: Estimate) -> None:
+        for end, value in (("", estimate.value), (".low", estimate.low), (".high", estimate.high)):
+            if isfinite(value):
+                quantities[name + end] = Scalar(value, "1")
+
+    for way in live.evaluation.completions:
+        add(f"{way}.speedup", compare_ways(live.evaluation, way, ONE))
+        add(f"{way}.over_equal", compare_ways(live.evaluation, way, EQUAL))
+        quantities[f"{way}.mean_slowdown"] = Scalar(live.evaluation.mean_slowdown(way), "1")
+        quantities[f"{way}.worst_slowdown"] = Scalar(live.evaluation.worst_slowdown(way), "1")
+    add("isolation", live.product.isolation)
+    add("sensitivity", live.product.sensitivity)
+    add("over the placebo", live.product.over_placebo)
+    quantities["busy"] = Scalar(live.busy, "1")
+    quantities["set-ups"] = Scalar(len(live.evaluation.seeds), "1")
+    return quantities
+
+
+def _point(live: LiveCell) -> Point:
+    name = live.cell.name
+    return record_point(name, {"cell": name}, partial(_list_quantities, live), SYSTEM, name)
+
+
+_ROWS = ("isolation", "sensitivity", "over the placebo")
+
+
+def _rows(live: LiveCell) -> list[Observation]:
+    names = [*_ROWS, *(f"{way}.speedup" for way in live.evaluation.completions if way != ONE)]
+    return [
+        Observation(
+            setting=live.cell.name,
+            quantity=name.replace(".speedup", " over one queue"),
+            unit="1",
+            kind="value",
+            read=partial(_read_quantity, live.cell.name, name),
+            published=None,
+            place=PLACE,
+            source="measurement",
+            system=SYSTEM,
+            tolerance=ANOTHER_SYSTEM,
+        )
+        for name in names
+    ]
+
+
+def _read_quantity(setting: str, name: str, records: Records) -> float:
+    return scalar_in(records[setting], name, "1")
+
+
+def _judge_cell(live: LiveCell, _: Records) -> Verdict:
+    word, product = judge_cell(live), live.product
+    holds = {"confirmed": True, "at or below 1": False, "equal to the placebo": False}.get(word)
+    evidence = (
+        f"{word}: over equal queues {product.sensitivity}, over the placebo "
+        f"{product.over_placebo}; {len(live.evaluation.seeds)} set-ups, port {live.busy:.0%} busy"
+    )
+    return Verdict(holds=holds, evidence=evidence)
+
+
+def _judge_all(cells: Sequence[LiveCell], _: Records) -> Verdict:
+    words = [word for live in cells if (word := judge_cell(live)) != "not saturated"]
+    if not words:
+        raise Unavailable("no cell was recorded")
+    verdict = judge_regimes(words)
+    counted = ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
+    holds = {"confirmed": True, "refuted": False, "undecided": None}[verdict]
+    return Verdict(holds=holds, evidence=f"{verdict}: of {len(words)} cells {counted}")
+
+
+def _claim(statement: str, judge: object) -> Claim:
+    return Claim(
+        statement=statement,
+        place=PLACE,
+        source="measurement",
+        system=SYSTEM,
+        judge=judge,  # type: ignore[arg-type]
+    )
+
+
+def _draw_cells(cells: Sequence[LiveCell], ax: Axes, _: Result) -> None:
+    """Speedup over equal queues by cell and way, with intervals."""
+    ways = [way for way in LIVE_WAYS if way != EQUAL]
+    for number, way in enumerate(ways):
+        for place, live in enumerate(cells):
+            if way not in live.evaluation.completions:
+                continue
+            estimate = compare_ways(live.evaluation, way, EQUAL)
+            at = place + 0.12 * (number - (len(ways) - 1) / 2)
+            label = way if place == 0 else None
+            ax.plot(estimate.value, at, "o", color=COLOURS[number % len(COLOURS)], label=label)
+            ends = [estimate.low, estimate.high]
+            ax.plot(ends, [at, at], color=COLOURS[number % len(COLOURS)])
+    ax.axvline(1, color="0.5", linewidth=0.8)
+    ax.set_yticks(range(len(cells)), [live.cell.name for live in cells])
+    ax.invert_yaxis()
+    name_axes(ax, "speedup over equal queues, measured, with 95 % interval", "")
+
+
+def build_live(cells: Sequence[LiveCell]) -> Study:
+    return Study(
+        name="saba-real",
+        title="Ways to share real ports: what do weights by sensitivity bring?",
+        paper=SABA_PAPER,
+        place=PLACE,
+        system=SYSTEM,
+        points=tuple(map(_point, cells)),
+        observations=tuple(row for live in cells for row in _rows(live)),
+        claims=(
+            _claim(
+                "Weights by sensitivity make jobs faster than equal queues, and than permuted "
+                "weights, in at least one cell.",
+                partial(_judge_all, cells),
+            ),
+            *(
+                _claim(
+                    f"{live.cell.name}: weights by sensitivity make jobs faster than equal queues "
+                    "and than permuted weights.",
+                    partial(_judge_cell, live),
+                )
+                for live in cells
+            ),
+        ),
+        panels=(partial(_draw_cells, cells),) if cells else (),
+        notes=(
+            "TCP over HTB queues, not InfiniBand lanes: it tests what weights bring, not isolation "
+            "on lossless hardware. docs/saba-hypotheses.md has the rules, docs/saba-verdict.md "
+            "what came out.",
+            *(
+                f"{live.cell.name}: {len(live.evaluation.seeds)} set-ups; {live.rejected} of "
+                f"{live.rounds} rounds rejected for late timers."
+                for live in cells
+            ),
+        ),
+    )
+
+
+LIVE = build_live(tuple(read_cells().values()))

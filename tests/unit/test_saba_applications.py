@@ -213,7 +213,10 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     assert pair.predicted_gain(WEFT) > 0.1
     assert judge_gains((pair,), WEFT).holds is True
     little = replace(outcome, predicted={WEFT: (0.05, 0.3)})
-    assert judge_gains((CoRun(outcome=little),), WEFT).holds is None
+    assert judge_gains((CoRun(outcome=little),), WEFT).holds is True  # whatever was predicted
+    none = replace(outcome, gains={(WEFT, EQUAL): Mean(-0.05, 0.1)})
+    assert judge_gains((CoRun(outcome=none),), WEFT).holds is False
+    assert judge_gains((pair, CoRun(outcome=none)), WEFT).holds is None
     worse = replace(outcome, gains={(WEFT, EQUAL): Mean(-0.2, 0.1)})
     assert judge_gains((CoRun(outcome=worse),), WEFT).holds is False
     unsure = replace(outcome, gains={(WEFT, EQUAL): Mean(0.1, 0.2)})

@@ -38,7 +38,7 @@ from weft.studies.saba.evaluation.judgement import (
     judge_regimes,
 )
 from weft.studies.saba.live.campaign import find_complete_seeds, is_good, read_profiles
-from weft.studies.saba.live.cells import CELLS, Cell
+from weft.studies.saba.live.cells import CELLS, DURATION_S, Cell
 from weft.studies.saba.live.port_ways import EQUAL, LIVE_WAYS, ONE, PLACEBO, SABA, list_ways
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.table_curves import COLOURS, name_axes
@@ -105,7 +105,8 @@ def read_cell(cell: Cell, directory: Path = DIRECTORY) -> LiveCell | None:
             seeds=tuple(seeds),
             workloads=tuple(_read_workloads(good[seed, ONE]) for seed in seeds),
             completions={
-                way: tuple(_read_completions(good[seed, way]) for seed in seeds) for way in ways
+                way: tuple(_read_completions(cell, good[seed, way]) for seed in seeds)
+                for way in ways
             },
             alone=tuple(_find_alone(cell, good[seed, ONE], directory) for seed in seeds),
             busiest_s=(nan,) * len(seeds),
@@ -122,10 +123,11 @@ def _read_scalar(record: Record, name: str) -> float:
     return value.value
 
 
-def _read_completions(record: Record) -> np.ndarray:
+def _read_completions(cell: Cell, record: Record) -> np.ndarray:
+    """A job without two loops in a round of loops counts with the round's length."""
     series = record.quantities["completion"]
     assert isinstance(series, Series)
-    return np.array(series.y)
+    return np.minimum(series.y, DURATION_S) if cell.is_loop else np.array(series.y)
 
 
 def _read_workloads(record: Record) -> tuple[str, ...]:
@@ -248,7 +250,7 @@ def _draw_cells(cells: Sequence[LiveCell], ax: Axes, _: Result) -> None:
     ax.axvline(1, color="0.5", linewidth=0.8)
     ax.set_yticks(range(len(cells)), [live.cell.name for live in cells])
     ax.invert_yaxis()
-    name_axes(ax, "speedup over equal queues, measured, with 95 % interval", "")
+    name_axes(ax, "speedup over equal queues, measured, with 95 % interval", "cell")
 
 
 def build_live(cells: Sequence[LiveCell]) -> Study:

@@ -37,7 +37,7 @@ from weft.studies.saba.live.cells import (
     build_job,
     draw,
 )
-from weft.studies.saba.live.port_ways import EQUAL, SIZE, list_ways, weigh, weigh_by_size
+from weft.studies.saba.live.port_ways import EQUAL, SIZE, list_ways, share_by_size, weigh
 from weft.studies.saba.live.rounds import (
     JobStage,
     Lateness,
@@ -156,7 +156,7 @@ class _SetUp:
 
     def weigh(self, way: str) -> tuple[float, ...]:
         if way == SIZE:
-            return weigh_by_size(self.list_bytes())
+            return share_by_size(self.list_bytes())
         models = [self.profiles[name].convex.model for name in self.workloads]
         return weigh(way, models, self.workloads, rate_bps=RATE_BPS, seed=self.seed)
 
@@ -214,6 +214,7 @@ def run_cell(
             drawn = draw(cell, seed)
             setup = _SetUp(cell=cell, seed=seed, drawn=drawn, profiles=profiles)
             for way, attempt in _list_rounds(setup, wanted, records):
+                late.wait_until_calm(LATE)
                 if time.monotonic() > until_s:
                     return False
                 record = _run_round(stage, setup, way, attempt, late)

@@ -12,6 +12,7 @@ from random import Random
 
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import MAX_APPLICATIONS, choose_weights
+from weft.control.policy.objectives import weigh_by_size
 from weft.corun.rounds import MANAGED, application_dscp
 from weft.host.net.weighted_queues import PRIORITIES, Queue
 from weft.sensitivity.model import Hinges
@@ -26,7 +27,6 @@ ONE, CAPS, EQUAL, SABA, LENDING, SRPT, PLACEBO = LIVE_WAYS = (
     "placebo",
 )
 SIZE = "size"  # not one of the thesis's question: docs/saba-policy.md
-LEAST_PART = 1e-3  # of the largest weight
 _KBPS = 1000
 
 
@@ -51,11 +51,10 @@ def weigh(
     return tuple(answer[n] / units for n in range(len(used)))
 
 
-def weigh_by_size(sizes: Sequence[float]) -> tuple[float, ...]:
-    """In inverse proportion to the bytes that each job will send."""
-    inverse = [1 / size for size in sizes]
-    kept = [max(weight, LEAST_PART * max(inverse)) for weight in inverse]
-    return tuple(MANAGED * weight / sum(kept) for weight in kept)
+def share_by_size(sizes: Sequence[float]) -> tuple[float, ...]:
+    """By the controller's rule: in inverse proportion to the bytes that each job will send."""
+    weights = weigh_by_size(sizes)
+    return tuple(MANAGED * weight / sum(weights) for weight in weights)
 
 
 def permute_models(

@@ -36,6 +36,7 @@ from weft.studies.saba.live.port_ways import SRPT, build_live_queues, order_by_b
 
 SAMPLE_S = 0.2
 TICK_S, SPARE_S = 0.01, 0.005
+CALM_S = 1.0
 PRECEDENCE = -10  # as of nice
 
 Tick = Callable[[], None]
@@ -68,16 +69,18 @@ class JobStage:
             limit_s=limit_s,
             progress=lambda _: tick(),
         )
+        if any("interrupted" in note for note in record.notes):
+            raise KeyboardInterrupt
         completions = []
         for job in self.jobs:
             loop = record.quantities.get(f"{job.name}.loop")
             whole = record.quantities.get(f"{job.name}.completion")
-            if self.duration_s is not None and isinstance(loop, Distribution):
+            if isinstance(loop, Distribution) and self.duration_s is not None:
                 completions.append(loop.histogram.mean / 1e12)
             elif isinstance(whole, Scalar):
                 completions.append(whole.value / 1e6)
             else:
-                completions.append(limit_s)
+                completions.append(self.duration_s or limit_s)
         return completions
 
 
@@ -251,6 +254,14 @@ class Lateness:
         """Part of the time since the last call that was lost: what is beyond SPARE_S of each."""
         self._ours.send(None)
         return float(self._ours.recv())
+
+    def wait_until_calm(self, most: float) -> None:
+        """Until at most this part of CALM_S is lost."""
+        self.read_part()
+        while True:
+            time.sleep(CALM_S)
+            if self.read_part() <= most:
+                return
 
     def close(self) -> None:
         self._process.kill()

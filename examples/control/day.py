@@ -135,7 +135,8 @@ def controlling(folder: Path, table: Path) -> Iterator[str]:
     file.write_text(
         'listen = "127.0.0.1:0"\nlisten_without_tls = true\n'
         f'socket = "control.sock"\nstore = "control.db"\napps = "{table}"\n'
-        f'[policy]\nmanaged_share = 1.0\n[switches]\ndriver = "linux"\ntestbed = "{BED}"\n'
+        '[policy]\nmanaged_share = 1.0\nobjective = "slowdown"\n'
+        f'[switches]\ndriver = "linux"\ntestbed = "{BED}"\n'
     )
     log = folder / "control.log"
     argv = [*ENDS_WITH_US, *WEFT, "control", "serve", str(file), "--json"]

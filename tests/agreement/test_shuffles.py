@@ -20,7 +20,7 @@ from weft.studies.saba.evaluation.cluster import (
     resize_job,
 )
 from weft.studies.saba.workloads import read_testbed
-from weft.studies.saba.workloads.job_profile import _describe
+from weft.studies.saba.workloads.job_profile import describe_job
 
 HOSTS = 8
 PLACES = {"LR": (0, 1, 2, 3, 4), "SQL": (2, 3, 4, 5), "NI": (0, 3, 5, 6, 7), "TS": (1, 4, 7)}
@@ -45,7 +45,7 @@ def complete_at_flow_level(setup: SetUp, lanes: dict[str, Any]) -> list[float]:
     jobs = []
     for number, (job, hosts) in enumerate(zip(setup.jobs, setup.hosts, strict=True)):
         names = [f"h{host}" for host in hosts]
-        jobs.append({**_describe(job), "hosts": names, "sl": number if lanes else 0})
+        jobs.append({**describe_job(job), "hosts": names, "sl": number if lanes else 0})
     scenario = scenario_from(
         {
             "name": "shuffles",

@@ -39,7 +39,8 @@ class FabricControl(ControlProcess):
         self.file.write_text(
             'listen = "127.0.0.1:0"\nlisten_without_tls = true\nsocket = "control.sock"\n'
             'store = "control.db"\napps = "apps"\nmetrics = "127.0.0.1:0"\n'
-            f"\n[policy]\n{share}{policy}\n\n[switches]\n{switches}\n"
+            f'\n[policy]\n{share}objective = "slowdown"\n{policy}\n\n'
+            f"[switches]\n{switches}\n"
         )
 
     def lines(self) -> list[dict[str, Any]]:

@@ -45,7 +45,8 @@ class MemberProcess(ControlProcess):
             f'store = "{name}.db"\napps = "apps"\nsocket = "{name}.sock"\n'
             f"[etcd]\nendpoints = [{endpoints}]\nttl_s = {ttl_s}\nwrite_s = 0.5\n"
             f'group = "{group}"\n{more}\n'
-            f"[policy]\nmanaged_share = 1.0\n[switches]\n{switches}check_s = 1.0\n"
+            '[policy]\nmanaged_share = 1.0\nobjective = "slowdown"\n'
+            f"[switches]\n{switches}check_s = 1.0\n"
         )
         self.process: subprocess.Popen[bytes] | None = None
         self.log = folder / f"{name}.log"

@@ -57,7 +57,9 @@ class ControlProcess:
         self.file = folder / "control.toml"
         (folder / "fabric.toml").write_text(write_toml(fabric or leaf_spine(2, 2, 2)))
         save_applications(folder / "apps")
-        policy = "" if "[policy]" in more else "[policy]\nmanaged_share = 1.0\n"
+        policy = (
+            "" if "[policy]" in more else '[policy]\nmanaged_share = 1.0\nobjective = "slowdown"\n'
+        )
         self.file.write_text(
             'listen = "127.0.0.1:0"\nlisten_without_tls = true\n'
             'store = "control.db"\napps = "apps"\n'

@@ -43,6 +43,7 @@ registers = "registers"
 [policy]
 levels = 7
 managed_share = 0.9
+objective = "slowdown"
 """
 FABRIC = """\
 [fabric]

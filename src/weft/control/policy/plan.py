@@ -1,8 +1,9 @@
 """The plan of a fabric: every port's queues and weights, and which application is in which queue.
 
 A plan is a function of the policy (models, levels, hierarchy, ports) and the connections. Each port
-is split on its own (Saba, Eq. 4.2): its applications' weights minimise their total slowdown, in the
-scheduler's units; the levels present are mapped to its queues; a queue's weight is the sum of its
+is split on its own, in the scheduler's units and by the policy's objective: its applications'
+weights minimise their total slowdown (Saba, Eq. 4.2), follow their sizes, or are equal. The levels
+present are mapped to its queues; a queue's weight is the sum of its
 applications' weights. Adding or removing a connection changes only the ports of its path.
 A connection uses the ports of every path between its hosts that routing may choose.
 Registrations of one application differ by a number after the name, `LR#3`; each has its own weight.
@@ -30,6 +31,7 @@ from weft.control.policy.levels import (
     map_queues,
     partition_queues,
 )
+from weft.control.policy.objectives import EQUAL, SLOWDOWN, split_in_proportion, weigh_by_size
 from weft.control.policy.port_policy import PortPolicy
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, path
@@ -50,6 +52,7 @@ class Policy:
     """What a plan is computed from, besides connections. `ports` has the ports unlike `port`.
 
     Levels share queues by the hierarchy, or by their best partition (`has_exact_queues`).
+    `sizes_s`: how long each application's bytes would fill a link, where that is known.
     """
 
     models: Mapping[str, Sensitivity]
@@ -58,6 +61,8 @@ class Policy:
     port: PortPolicy
     ports: Mapping[Port, PortPolicy] = field(default_factory=dict)
     has_exact_queues: bool = False
+    objective: str = SLOWDOWN
+    sizes_s: Mapping[str, float] = field(default_factory=dict)
     model_set: ModelSet = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
     level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
@@ -86,6 +91,22 @@ class Policy:
         if key not in self._partitions:
             self._partitions[key] = partition_queues(self.levels, present, queues)
         return self._partitions[key]
+
+    def split(
+        self, names: Sequence[Sequence[str]], at: Sequence[PortPolicy]
+    ) -> Sequence[tuple[tuple[int, ...], float | None]]:
+        """Units of the applications at each port, and the gap where slowdown is the objective."""
+        if self.objective == SLOWDOWN:
+            return split_ports(self.model_set, [*map(self.rows_of, names)], at)
+        return [
+            (split_in_proportion(self._weigh(present), port.managed_units), None)
+            for present, port in zip(names, at, strict=True)
+        ]
+
+    def _weigh(self, names: Sequence[str]) -> Sequence[float]:
+        if self.objective == EQUAL:
+            return [1.0] * len(names)
+        return weigh_by_size([*map(self.sizes_s.get, map(application_name, names))])
 
     def rows_of(self, names: Sequence[str]) -> list[int]:
         """Row of each application's model in `model_set`."""
@@ -124,8 +145,8 @@ class PortPlan:
     """What a port is programmed with, and why.
 
     Columns of its applications, in alphabetical order; rows are computed on demand. `gap`: the
-    total slowdown of the split is at most this fraction above the least; None for a fabric-wide
-    split.
+    total slowdown of the split is at most this fraction above the least; None where that is not the
+    objective, or the split is fabric-wide.
     """
 
     policy: PortPolicy
@@ -382,7 +403,7 @@ def _plan_ports(
     if not present:
         return {}
     port_policies = [policy.at(port) for port in present]
-    rows = [policy.rows_of(names) for names, _ in present.values()]
+    all_names = [names for names, _ in present.values()]
     return {
         port: PortPlan(
             policy=port_policy,
@@ -394,10 +415,7 @@ def _plan_ports(
             fabric_policy=policy,
         )
         for (port, (names, counts)), port_policy, (weights, gap) in zip(
-            present.items(),
-            port_policies,
-            split_ports(policy.model_set, rows, port_policies),
-            strict=True,
+            present.items(), port_policies, policy.split(all_names, port_policies), strict=True
         )
     }
 

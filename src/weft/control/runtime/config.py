@@ -20,6 +20,7 @@ from typing import Any, Literal
 from weft.control.client.grpc_link import find_default_socket
 from weft.control.cluster.etcd_client import EtcdTls
 from weft.control.policy.levels import EXACT
+from weft.control.policy.objectives import OBJECTIVES, SIZE
 from weft.control.policy.port_policy import MAX_ENTRIES, MAX_LANES, LatencyLane
 from weft.control.runtime.reconcile import Pace
 from weft.control.state.policy_settings import Settings
@@ -275,6 +276,7 @@ _MODELS: Mapping[str, int | None] = {
     **{f"polynomial-{degree}": degree for degree in DEGREES},
 }
 _QUEUES: Mapping[str, bool] = {"hierarchy": False, "exact": True}
+_OBJECTIVES = {objective: objective for objective in OBJECTIVES}
 
 
 def _settings(policy: Table, leases: Table, quotas: Table, take_over: bool) -> Settings:
@@ -288,6 +290,7 @@ def _settings(policy: Table, leases: Table, quotas: Table, take_over: bool) -> S
         lane=lane,
         has_exact_queues=policy.choice("queues", _QUEUES, "hierarchy"),
         polynomial_degree=policy.choice("model", _MODELS, "convex"),
+        objective=policy.choice("objective", _OBJECTIVES, SIZE),
         take_over=take_over,
         longest_ttl_s=longest,
         usual_ttl_s=leases.number("usual_ttl_s", 0.1, longest, min(defaults.usual_ttl_s, longest)),

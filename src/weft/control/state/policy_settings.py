@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.control.policy.lending import model_volume
 from weft.control.policy.levels import (
     COEFFICIENTS,
     SHARES,
@@ -24,6 +25,7 @@ from weft.control.policy.levels import (
     find_nearest,
     sum_squares,
 )
+from weft.control.policy.objectives import SLOWDOWN
 from weft.control.policy.plan import Policy
 from weft.control.policy.port_policy import Htb, LatencyLane, PortPolicy, Scheduler, VlArbitration
 from weft.control.state.events import ApplicationModel
@@ -45,7 +47,7 @@ class Settings:
     `levels` counts those of managed applications. Level 0 is unmanaged traffic's; a latency lane
     has one more. `has_exact_queues`: levels share queues by their best partition, and not by the
     thesis's hierarchy. `polynomial_degree`: models are the thesis's polynomials of that degree;
-    None: convex ones.
+    None: convex ones. `objective`: what the weights of a port follow, one of `OBJECTIVES`.
     """
 
     levels: int = 7
@@ -53,6 +55,7 @@ class Settings:
     lane: LatencyLane | None = None
     has_exact_queues: bool = False
     polynomial_degree: int | None = None
+    objective: str = SLOWDOWN
     take_over: bool = False
     longest_ttl_s: float = 3600.0
     usual_ttl_s: float = 10.0
@@ -154,7 +157,16 @@ def build_policy(
         port=_UNUSED_POLICY,
         ports=ports,
         has_exact_queues=settings.has_exact_queues,
+        objective=settings.objective,
+        sizes_s={name: size for name, model in models.items() if (size := _find_size_s(model))},
     )
+
+
+def _find_size_s(model: ApplicationModel) -> float | None:
+    """How long the bytes of a profiled run would fill a link; None where that is not known."""
+    if model.baseline_s is None or not isinstance(model.curve, Hinges):
+        return None
+    return model_volume(model.curve) * model.baseline_s or None
 
 
 def build_port_policies(

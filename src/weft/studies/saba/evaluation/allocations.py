@@ -20,10 +20,13 @@ from weft._core import Shuffles
 from weft.control.policy.allocate import ModelSet, split_ports
 from weft.control.policy.fabric_wide import split_fabric
 from weft.control.policy.lending import choose_weights, model_volume
+from weft.control.policy.objectives import weigh_by_size
 from weft.control.policy.port_policy import Htb, PortPolicy
 from weft.errors import InputError
 from weft.fabric import Port
+from weft.jobs import Job
 from weft.sensitivity.application import Application
+from weft.sensitivity.model import Hinges
 from weft.studies.saba.evaluation.cluster import (
     PROFILED_NODES,
     RATE_BPS,
@@ -70,8 +73,7 @@ LIGHT, LIGHTER, PLACEBO, ROUGH, PROFILED = (
     "size, of the profile",
 )
 SINCRONIA = "Sincronia"
-LEAST = 1e-4  # of the largest weight
-MOST_LENDING = 8  # jobs: it evaluates every subset, again and again
+MOST_LENDING = 6  # jobs: it evaluates every subset, again and again
 LENGTH_S = (10.0, 100.0)  # of the jobs of `draw_load`
 ITERATIONS = 10
 LEAVES, LEAF_HOSTS = 8, 8
@@ -104,9 +106,8 @@ class Known:
         return np.array([_count_bytes(testbed[name].job) for name in self.setup.workloads])
 
 
-def _count_bytes(job: object) -> float:
-    stages, loops = job.stages, job.loops or 1  # type: ignore[attr-defined]
-    return float(loops * sum(stage.volume_bytes for stage in stages))
+def _count_bytes(job: Job) -> float:
+    return float((job.loops or 1) * sum(stage.volume_bytes for stage in job.stages))
 
 
 def measure_sizes(setup: SetUp, flows: Flows) -> Floats:
@@ -136,14 +137,13 @@ def _weigh_by_sensitivity(known: Known, jobs: tuple[int, ...]) -> Sequence[float
 
 def _weigh_by_lending(known: Known, jobs: tuple[int, ...]) -> Sequence[float]:
     models = [known.applications[job].convex.model for job in jobs]
-    return choose_weights(models).tolist()
+    return [float(weight) for weight in choose_weights(models)]
 
 
 def _weigh_by_size(
     sizes: Callable[[Known], Floats], power: float, known: Known, jobs: tuple[int, ...]
 ) -> Sequence[float]:
-    weights = sizes(known)[list(jobs)] ** -power
-    return np.maximum(weights / weights.max(), LEAST).tolist()
+    return weigh_by_size((sizes(known)[list(jobs)] ** power).tolist())
 
 
 def _permute_sizes(known: Known) -> Floats:
@@ -223,7 +223,7 @@ class _FabricWide:
         program_lanes(run, counts.shape[0], weights)
 
 
-def _lower_floor(application: Application, jobs: int) -> object:
+def _lower_floor(application: Application, jobs: int) -> Hinges:
     model = application.convex.model
     return replace(model, floor=min(model.floor, 0.5 / max(1, jobs)))
 
@@ -397,7 +397,7 @@ def place_jobs(setup: SetUp, placement: str, applications: Sequence[Application]
         raise InputError("placement", repr(placement), f"use one of {', '.join(PLACEMENTS)}")
     if placement == "random":
         return setup
-    load_of = {
+    load_of: Callable[[Application], float] = {
         "count": lambda _: 1.0,
         "volume": lambda app: model_volume(app.convex.model),
         "sensitivity": lambda app: float(app.convex.model.slowdown(0.25)) - 1,

@@ -3,7 +3,7 @@
 As the thesis does (4.2.1, 4.6.4): on one rack, at seven shares, every link of a host capped.
 Nothing is read off the job's parameters. At the packet level a job of minutes is too long:
 computation and volume shrink together until messages have a few packets, and loops that repeat the
-others are left out. Entry point: `profile_job`. Units: seconds, bits per second.
+others are left out. Entry points: `profile_job`, `describe_job`. Units: seconds, bits per second.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _run_s(job: Job, rate_bps: float) -> float:
                 "delay": "50 ns",
             },
             "switch": {"virtual_output_queues": True},
-            "job": [_describe(job)],
+            "job": [describe_job(job)],
         }
     )
     completion = simulate(scenario).record.quantities.get(f"{job.name}.completion")
@@ -84,7 +84,7 @@ def _run_s(job: Job, rate_bps: float) -> float:
     return completion.value / 1e6
 
 
-def _describe(job: Job) -> dict[str, Any]:
+def describe_job(job: Job) -> dict[str, Any]:
     """The job as in a scenario."""
     stages = []
     for stage in job.stages:

@@ -1,0 +1,37 @@
+"""What the weights of a port follow: sizes of its jobs, equality, or the least total slowdown.
+
+`slowdown` is the thesis's Eq. 4.2 (`weft.control.policy.allocate`). Ports lend what a queue leaves,
+and there weights in inverse proportion to the time for which a job's bytes alone would fill a link
+make jobs faster (docs/saba-policy.md): small jobs are done soon, and delay large ones little. A job
+of unknown size counts as the geometric mean of the others. Entry points: `OBJECTIVES`,
+`weigh_by_size`, `split_in_proportion`. Sizes in seconds; weights in a scheduler's units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log
+
+import numpy as np
+
+SIZE, EQUAL, SLOWDOWN = OBJECTIVES = ("size", "equal", "slowdown")
+LEAST_PART = 1 / 16  # of the largest weight: a size may be wrong, and nobody should starve
+
+
+def weigh_by_size(sizes_s: Sequence[float | None]) -> list[float]:
+    """The largest weight is 1; all are 1 where no size is known."""
+    logs = [log(size) for size in sizes_s if size]
+    if not logs:
+        return [1.0] * len(sizes_s)
+    typical_s = exp(sum(logs) / len(logs))
+    known = [size or typical_s for size in sizes_s]
+    least_s = min(known)
+    return [max(least_s / size, LEAST_PART) for size in known]
+
+
+def split_in_proportion(weights: Sequence[float], units: int) -> tuple[int, ...]:
+    """Whole units that sum to `units`; at least one each, where there are as many."""
+    least = 1 if units >= len(weights) else 0
+    ends = np.cumsum(weights) * ((units - least * len(weights)) / sum(weights))
+    parts = np.diff(np.round(ends).astype(np.int64), prepend=0) + least
+    return tuple(parts.tolist())

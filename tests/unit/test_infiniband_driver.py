@@ -6,8 +6,10 @@ The subnet in memory answers by the architecture's layouts; ibsim and OpenSM are
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from iba_layouts import PORT as PORT_LAYOUT
@@ -16,10 +18,22 @@ from small_subnet import ADAPTER, ROUTER, SWITCHING, Device, SmallSubnet, cable
 
 from weft.errors import InputError
 from weft.fabric import Fabric, path
-from weft.switches import Ability, Failed, Foreign, Lane, PortName, Tables
+from weft.switches import (
+    Ability,
+    EdgePort,
+    EdgeReport,
+    EdgeRules,
+    Failed,
+    Foreign,
+    Lane,
+    PortName,
+    Tables,
+)
 from weft.switches.infiniband import InfinibandSwitches, mad, open_switches
+from weft.switches.infiniband.edge_counters import EdgeCounters
 from weft.switches.infiniband.mad import Smp
 from weft.switches.infiniband.mad_transport import Refusal
+from weft.switches.infiniband.subnet_discovery import discover_subnet
 from weft.toml_table import Table
 
 
@@ -529,3 +543,86 @@ def test_a_setting_above_its_limit_is_refused_before_any_adapter_is_opened(
     with pytest.raises(InputError) as missing:
         open_switches(Table({key: most}, "switches"), library="none.so")
     assert "out of range" not in str(missing.value)
+
+
+# ---- Levels that nobody registered --------------------------------------------------------------
+
+
+class Counting:
+    """A subnet whose ports count what they receive, by level, in words of 4 bytes."""
+
+    def __init__(self, subnet: SmallSubnet) -> None:
+        self._subnet = subnet
+        self.words: dict[tuple[int, int], list[int]] = {}  # by LID and port
+        self.close = subnet.close
+
+    def ask(self, requests: Sequence[Any], tries: int | None = None) -> list[bytes | Refusal]:
+        return [
+            self._count(request)
+            if isinstance(request, mad.CountersGet)
+            else self._subnet.ask([request], tries)[0]
+            for request in requests
+        ]
+
+    def _count(self, request: mad.CountersGet) -> bytes | Refusal:
+        words = self.words.get((request.to, request.port))
+        if words is None or request.attribute != mad.PORT_RCV_DATA_SL:
+            return Refusal("attribute not supported")
+        return struct.pack(">4x16I", *words)
+
+
+def edge_rules(lane: int | None = None) -> EdgeRules:
+    """Host a may send level 2 to c; both may use the lane at 8 kb/s."""
+    a = EdgePort(host="a", admitted=frozenset({("c", 2)}), lane_bps=8000)
+    ports = {PortName("near", 1): a, PortName("near", 2): EdgePort(host="b", lane_bps=8000)}
+    return EdgeRules(levels=7, lane=lane, ports=ports)
+
+
+def test_a_level_without_a_connection_is_detected_from_counters() -> None:
+    subnet = Counting(three_hosts()[0])
+    driver = InfinibandSwitches(subnet)
+    driver.discover()
+    subnet.words = {(11, 1): [0] * 16, (11, 2): [0] * 16}
+    assert driver.police(edge_rules()) == EdgeReport(), "the first look has nothing to compare"
+    subnet.words[11, 1][2] += 1000
+    subnet.words[11, 2][0] += 1000
+    assert driver.police(edge_rules()) == EdgeReport(), "registered, and unmanaged"
+    subnet.words[11, 2][3] += 1000
+    (violation,) = driver.police(edge_rules()).violations
+    expected = ("b", "", 3, 4000, False, False)
+    assert expected == (
+        violation.host,
+        violation.destination,
+        violation.level,
+        violation.bytes,
+        violation.is_lane,
+        violation.is_rewritten,
+    )
+    assert driver.police(edge_rules()) == EdgeReport(), "each byte is reported once"
+
+
+def test_a_lane_beyond_its_budget_is_detected_from_counters() -> None:
+    small, _ = three_hosts()
+    subnet, now_s = Counting(small), 0.0
+    subnet.words = {(11, 1): [0] * 16, (11, 2): [0] * 16}
+    counters = EdgeCounters(clock=lambda: now_s)
+    found = discover_subnet(subnet)
+    counters.look(subnet, found, edge_rules(lane=8))
+    now_s = 1.0
+    subnet.words[11, 1][8] += 200  # 800 bytes of 1000
+    assert counters.look(subnet, found, edge_rules(lane=8)).violations == ()
+    now_s = 2.0
+    subnet.words[11, 1][8] += 300
+    (violation,) = counters.look(subnet, found, edge_rules(lane=8)).violations
+    assert (violation.host, violation.bytes, violation.is_lane) == ("a", 1200, True)
+
+
+def test_ports_that_cannot_tell_are_named() -> None:
+    subnet = Counting(three_hosts()[0])
+    driver = InfinibandSwitches(subnet)
+    driver.discover()
+    subnet.words = {(11, 1): [2**32 - 1, *[0] * 15]}
+    assert driver.police(edge_rules()).problems == (
+        "near port 1: a counter of levels is full; `perfquery -R --rcvsl`",
+        "near port 2 does not count levels: attribute not supported",
+    )

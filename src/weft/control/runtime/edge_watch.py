@@ -23,7 +23,7 @@ from weft.units import format_value
 LOOK_S = 1.0  # between looks at what was rewritten
 LASTS_S = 10.0  # how long a violation stands after the last look that saw it
 _MOST_PROBLEMS = 20
-_PART = 0.1  # of the time, for building rules
+_PART = 0.1  # of the time at most, for building rules, and for looking
 
 
 class _Case(NamedTuple):
@@ -59,11 +59,13 @@ class EdgeWatch:
         is_new = self._refresh_rules()
         if self._rules is None or not (is_new or self._clock() >= self._look_s):
             return
-        self._look_s = self._clock() + LOOK_S
+        started_s = self._clock()
         try:
             report = driver.police(self._rules)
         except (WeftError, OSError) as error:
             report = EdgeReport(problems=(str(error),))
+        now_s = self._clock()
+        self._look_s = max(started_s + LOOK_S, now_s + (now_s - started_s) * (1 - _PART) / _PART)
         self._note_problems(report.problems)
         self._note_violations(report.violations)
 

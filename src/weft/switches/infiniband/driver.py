@@ -18,6 +18,7 @@ from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.switches.edge import EdgeReport, EdgeRules
 from weft.switches.infiniband import mad
+from weft.switches.infiniband.edge_counters import EdgeCounters
 from weft.switches.infiniband.mad import PortInfo, Smp
 from weft.switches.infiniband.mad_transport import Refusal, SmpClient
 from weft.switches.infiniband.subnet_discovery import Subnet, discover_subnet
@@ -78,6 +79,7 @@ class InfinibandSwitches:
         self._subnet: Subnet | None = None
         self._info: dict[PortName, PortInfo] = {}
         self._watch: SubnetWatch | None = None
+        self._edge = EdgeCounters()
         self._is_second = False
 
     def discover(self) -> Fabric:
@@ -107,9 +109,11 @@ class InfinibandSwitches:
     def claim(self, claim: Claim) -> None:
         """Nothing: InfiniBand switches keep no epoch. Only time separates two controllers."""
 
-    def police(self, _: EdgeRules) -> EdgeReport:
-        """Nothing yet: a switch cannot rewrite service levels."""
-        return EdgeReport()
+    def police(self, rules: EdgeRules) -> EdgeReport:
+        """Only detects: a switch cannot rewrite service levels."""
+        if self._subnet is None:
+            return EdgeReport()
+        return self._edge.look(self._client, self._subnet, rules)
 
     def open_second(self) -> InfinibandSwitches:
         """Both drivers share the adapter: if a process opens it twice, ibsim answers only the

@@ -27,6 +27,7 @@ NO_ROUTE = 0xFF
 
 NODE_DESCRIPTION, NODE_INFO, SWITCH_INFO, PORT_INFO = 0x10, 0x11, 0x12, 0x15
 PORT_COUNTERS, PORT_COUNTERS_EXTENDED = 0x12, 0x1D  # of performance management
+PORT_RCV_DATA_SL = 0x37  # the same; optional
 SL_TO_VL, VL_ARBITRATION, LINEAR_FORWARDING = 0x17, 0x18, 0x19
 
 SWITCH = 2  # a node's type; 1 is an adapter, 3 a router

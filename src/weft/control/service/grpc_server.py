@@ -251,7 +251,10 @@ def _resolve(host: str) -> list[str]:
 
 
 async def start(
-    server: GrpcServer, listen: Listen, limits: Limits, add_services: Callable[[Any], None]
+    server: GrpcServer,
+    listen: Listen,
+    limits: Limits,
+    add_services: Callable[[Any], None] = lambda _: None,
 ) -> tuple[Any, int]:
     """A started server and its port of TCP; `add_services` adds others to it."""
     grpc_server = grpc.aio.server(

@@ -335,15 +335,6 @@ def test_a_bad_job_of_a_scenario_is_one_line_with_status_2(
         assert err == f"weft: {path}: {line}\n"
 
 
-def test_two_instances_are_held_by_a_barrier() -> None:
-    job = make_job(one_stage("bulk-synchronous", neighbours=1), instances=2)
-    graph = build_graph(job)
-    late = np.flatnonzero((graph.kind == COMPUTE) & (graph.amount == 10 * MS))[0]
-    graph.amount[late] *= 3
-    ended = run_graph(graph, lambda _: 0)
-    assert (ended[graph.end[0, 0]] == 30 * MS).all()
-
-
 def test_a_stage_has_one_flow_two_neighbours_and_no_overlap_unless_it_says_so() -> None:
     (stage,) = make_job({"name": "a", "pattern": "bulk-synchronous", "volume": "1 KiB"}).stages
     assert (stage.flows, stage.neighbours, stage.overlap) == (1, 2, 0.0)

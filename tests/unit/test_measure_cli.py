@@ -194,22 +194,35 @@ def test_an_interrupted_transfer_ends_without_waiting_for_the_planned_messages()
     assert done.after_s < DRAIN_S  # for which the peer would wait
 
 
-def test_a_full_disk_prints_what_was_measured_and_is_one_line_with_status_2():
+def measure_on_disk_of(size_bytes: int) -> subprocess.CompletedProcess[str]:
     def bound() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
 
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "weft.cli", "latency", *QUICK, "--samples", "1000", "-o", "a.jsonl"],
         capture_output=True,
         text=True,
         timeout=60,
         preexec_fn=bound,
     )
+
+
+def test_a_full_disk_prints_what_was_measured_and_is_one_line_with_status_2():
+    done = measure_on_disk_of(3000)
     assert done.returncode == 2
     assert "p99.9" in done.stdout
     assert done.stderr.startswith("weft: a.jsonl: File too large; check the path")
     assert done.stderr.count("\n") == 1
     assert records("a.jsonl") == ()
+
+
+def test_a_disk_that_is_full_from_the_start_is_warned_of_and_prints_what_was_measured():
+    done = measure_on_disk_of(0)
+    assert done.returncode == 2
+    assert "p99.9" in done.stdout
+    warning, error = done.stderr.splitlines()
+    assert "a.jsonl: File too large; the run goes on and stores nothing" in warning
+    assert error.startswith("weft: a.jsonl: File too large; check the path")
 
 
 def test_corrupted_messages_make_the_status_1(monkeypatch, capsys):

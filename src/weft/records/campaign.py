@@ -7,11 +7,14 @@ and simulating both run their points through `run_campaign`.
 from __future__ import annotations
 
 import contextlib
+import errno
+import warnings
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from weft.errors import InputError
 from weft.records.schema import Record, Run
 from weft.records.store import RecordWriter, check_output, read_records
 
@@ -60,7 +63,8 @@ def run_campaign(
 ) -> dict[Identity, Records]:
     """Runs the points that are not stored, and stores them; returns `campaign.done`.
 
-    An interrupt keeps what is done. `on_resume` is called with the number of stored points.
+    An interrupt keeps what is done. `on_resume` is called with the number of stored points. If the
+    disk is full from the start, the points run all the same; the error is raised at the end.
     """
     done = campaign.done
     done |= campaign.read_complete()
@@ -68,22 +72,38 @@ def run_campaign(
     if stored:
         on_resume(stored)
     remaining = {key: point for key, point in campaign.points.items() if key not in done}
+    disk_full: InputError | None = None
     with contextlib.ExitStack() as stack:
         results = stack.enter_context(contextlib.closing(run_points(remaining)))
         writer = None
         if campaign.output and remaining:
-            writer = RecordWriter(campaign.output, header() if header else None)
-            stack.enter_context(writer)
+            try:
+                writer = RecordWriter(campaign.output, header() if header else None)
+                stack.enter_context(writer)
+            except InputError as error:
+                if not _is_disk_full(error):
+                    raise
+                disk_full = error
+                what = f"{error.where}: {error.problem}; the run goes on and stores nothing"
+                warnings.warn(what, stacklevel=2)
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         for identity, records, is_last in results:
             done[identity] = records
             if writer:
                 _store(writer, records)
             if is_last:
-                return done
-        if writer and all(identity in done for identity in remaining):
-            _tidy(writer, campaign, {key: done[key] for key in remaining})
+                break
+        else:
+            if writer and all(identity in done for identity in remaining):
+                _tidy(writer, campaign, {key: done[key] for key in remaining})
+    if disk_full:
+        raise disk_full
     return done
+
+
+def _is_disk_full(error: InputError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _store(writer: RecordWriter, records: Records) -> None:

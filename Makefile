@@ -162,8 +162,10 @@ test-control: $(BUILT) ## the controller killed 500 times under load, 200 client
 
 WEFT_GROUP_FAULTS := 200
 test-distributed: $(BUILT) ## controllers that share etcd: 200 faults of members and nodes under load; a quarter of an hour
-	@WEFT_GROUP_FAULTS=$(WEFT_GROUP_FAULTS) WEFT_LIVE=1 PATH="$(CURDIR)/$(VENV):$$PATH" \
-		tools/pytest-twice.sh $(VENV)/python -rsP tests/live/test_distributed.py </dev/null
+	@tools/system-packages.sh live
+	@WEFT_GROUP_FAULTS=$(WEFT_GROUP_FAULTS) WEFT_ALL_EXAMPLES=1 WEFT_LIVE=1 \
+		PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rsP \
+		tests/live/test_distributed.py tests/property/test_group_laws.py </dev/null
 
 test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI, Spark; minutes
 	@tools/system-packages.sh apps

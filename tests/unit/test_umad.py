@@ -24,7 +24,7 @@ class Library:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.opens = 3
-        self.registers = {0x01: 11, 0x81: 12}
+        self.registers = {0x01: 11, 0x81: 12, 0x04: 13}
         self.sends = 0
         self.receives = 0
         self.status = 0
@@ -86,10 +86,12 @@ def test_a_port_is_opened_with_an_agent_for_each_way_to_address(library: Library
         ("open", b"mlx5_0", 2),
         ("register", 3, 0x01, 1, 0, None),
         ("register", 3, 0x81, 1, 0, None),
+        ("register", 3, 0x04, 1, 0, None),  # counters
     ]
     library.calls.clear()
     umad.close()
-    assert library.calls == [("unregister", 3, 11), ("unregister", 3, 12), ("close", 3)]
+    ends = [("unregister", 3, agent) for agent in (11, 12, 13)]
+    assert library.calls == [*ends, ("close", 3)]
 
 
 @pytest.mark.parametrize(
@@ -116,16 +118,24 @@ def test_a_class_that_is_refused_closes_the_port(library: Library) -> None:
     Umad()
 
 
-@pytest.mark.parametrize(("to", "agent", "lid"), [(7, 11, 7), ((1, 2), 12, 0xFFFF)])
-def test_a_request_goes_to_a_lid_or_by_a_directed_route_without_retries(
-    library: Library, to: int | tuple[int, ...], agent: int, lid: int
+@pytest.mark.parametrize(
+    ("kind", "to", "agent", "address"),
+    [
+        (0x01, 7, 11, (7, 0, 0, 0)),
+        (0x81, (1, 2), 12, (0xFFFF, 0, 0, 0)),
+        (0x04, 7, 13, (7, 1, 0, 0x80010000)),  # counters: queue pair 1 and its key
+    ],
+)
+def test_a_request_goes_to_the_queue_pair_of_its_class_without_retries(
+    library: Library, kind: int, to: int | tuple[int, ...], agent: int, address: tuple[int, ...]
 ) -> None:
+    request = REQUEST[:1] + bytes([kind]) + REQUEST[2:]
     umad = Umad()
     library.calls.clear()
-    umad.send(REQUEST, to, 0.25)
-    assert library.calls == [("address", lid, 0, 0, 0), ("send", 3, agent, 256, 250, 0)]
-    assert library.sent == REQUEST
-    umad.send(REQUEST, to, 0.0001)
+    umad.send(request, to, 0.25)
+    assert library.calls == [("address", *address), ("send", 3, agent, 256, 250, 0)]
+    assert library.sent == request
+    umad.send(request, to, 0.0001)
     assert library.calls[-1][4] == 1  # 0 would not wait at all
 
 

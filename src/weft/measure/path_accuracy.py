@@ -169,6 +169,8 @@ def open_bench() -> Iterator[Bench]:
         ends = namespaces.run_inside(
             names["forwarder"], lambda: [open_interface(node) for node in ("client", "server")]
         )
+        for end in ends:
+            stack.callback(end.close)
         with use_cpus(_split_cpus()[1]):
             forwarder = stack.enter_context(Forwarder(*ends))
             stack.enter_context(_start_echo(names["server"]))

@@ -123,10 +123,8 @@ void sleep_until_ready(int descriptor, short events, int64_t timeout_ns) {
   ::ppoll(&entry, 1, &time, nullptr);
 }
 
-void pause_between_looks() {
-  constexpr int64_t kPauseNs = 1'000;
-  static const uint64_t pause_ticks = Clock::shared().ticks_of_ns(kPauseNs);
-  const uint64_t end = ticks() + pause_ticks;
+void pause_between_looks(int64_t pause_ns) {
+  const uint64_t end = ticks() + Clock::shared().ticks_of_ns(pause_ns);
   while (ticks() < end) pause();
 }
 

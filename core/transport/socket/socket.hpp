@@ -55,9 +55,10 @@ constexpr int64_t kLongWaitNs = 100'000'000;
 void set_timeout(int descriptor, int option, int64_t timeout_ns, int64_t& current_ns);
 // Until one of poll's events, or the time to the nanosecond.
 void sleep_until_ready(int descriptor, short events, int64_t timeout_ns);
-// Between looks of a stream's receiver at an empty socket: each look takes the lock that the
-// sender's next message needs.
-void pause_between_looks();
+// Between looks of a stream's receiver at its socket: each look takes the lock that the sender's
+// next message needs.
+constexpr int64_t kShortPauseNs = 1'000;
+void pause_between_looks(int64_t pause_ns);
 // Local and peer address, interface, its MTU, IPoIB mode, what TCP or UDP was granted.
 std::map<std::string, std::string> describe_socket(int descriptor);
 // "ip port rest" <-> parts.

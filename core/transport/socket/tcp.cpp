@@ -32,6 +32,9 @@ constexpr size_t kMostPieces = 64;
 constexpr int kGreetingMs = 300;
 // Who expects no more than this back may sleep in send: two such never wait for each other to read.
 constexpr uint32_t kSmall = 64;
+// A spinning receiver of a stream looks again when this much should have come.
+constexpr uint64_t kFewBytes = 2 << 10, kManyBytes = 8 << 10;
+constexpr int64_t kLongPauseNs = 20'000;
 
 std::string nonce() {
   std::array<unsigned char, kNonceBytes / 2> bytes{};
@@ -133,8 +136,15 @@ class TcpEndpoint final : public Endpoint {
 
   uint32_t gather(std::span<Completion> out, int64_t timeout_ns, bool sleeps) override {
     if (sleeps) return wait(out, timeout_ns);
+    if ((handed_ + 1) * config_.receive_bytes <= pulled_) return poll(out);
+    if (is_drained_) pause_between_looks(pause_ns_);
+    const uint64_t before = pulled_;
     const uint32_t n = poll(out);
-    if (n == 0) pause_between_looks();
+    const uint64_t bytes = pulled_ - before;
+    if (bytes > kManyBytes)
+      pause_ns_ = std::max(pause_ns_ / 2, kShortPauseNs);
+    else if (is_drained_ && bytes < kFewBytes)
+      pause_ns_ = std::min(2 * pause_ns_, kLongPauseNs);
     return n;
   }
 
@@ -312,6 +322,7 @@ class TcpEndpoint final : public Endpoint {
     const size_t room = std::min(free, capacity_ - at);
     if (room == 0) return false;
     const ssize_t got = ::recv(socket_.get(), receives_.at(0) + at, room, flags);
+    is_drained_ = got < static_cast<ssize_t>(room);
     if (got > 0) {
       pulled_ += static_cast<uint64_t>(got);
       return true;
@@ -330,6 +341,8 @@ class TcpEndpoint final : public Endpoint {
   uint64_t queued_ = 0, pushed_ = 0, done_ = 0;      // works, counted from the start
   uint32_t partial_ = 0;                             // bytes the kernel took of work `pushed_`
   uint64_t pulled_ = 0, handed_ = 0, released_ = 0;  // bytes; messages
+  bool is_drained_ = false;                          // the last look took all that had come
+  int64_t pause_ns_ = kShortPauseNs;                 // of gather, so that each look gets its worth
   std::string nonce_;
   Descriptor listener_, socket_;
   int64_t receive_timeout_ns_ = -1, send_timeout_ns_ = -1;

@@ -95,7 +95,7 @@ class UdpEndpoint final : public Endpoint {
     if (sleeps && !gathers_) return wait(out, timeout_ns);
     uint32_t n = poll(out);
     if (!sleeps) {
-      if (n == 0) pause_between_looks();
+      if (n == 0) pause_between_looks(kShortPauseNs);
       return n;
     }
     bool is_stream = n > 0;

@@ -581,6 +581,20 @@ def test_ports_of_a_failing_node_are_left_to_the_other_thread() -> None:
     assert tracker.take_failing(1.0, every_s=10.0) == [FAILING, BESIDE]
 
 
+def test_a_target_that_returns_while_another_is_written_is_neither_reached_nor_drift() -> None:
+    tracker = tracker_with_a_failing_port(failures=0)
+    tracker.set_targets({FAR: NEW_TABLES}, 2, 1.0)
+    names = tracker.take_changed(10)
+    assert tracker.begin_write(names) == {FAR: NEW_TABLES}
+    tracker.set_targets({FAR: TABLES}, 3, 2.0)
+    assert tracker.report(2.0, with_ports=True).by_port[FAR].status == "pending"
+    assert tracker.record({FAR: NEW_TABLES}, names, 3.0) == []
+    tracker.give_back(names)
+    assert tracker.drifts == 0
+    assert tracker.take_changed(10) == [FAR]
+    assert tracker.begin_write([FAR]) == {FAR: TABLES}
+
+
 def test_programmed_ports_of_a_failing_node_are_checked_by_the_other_thread() -> None:
     tracker = tracker_with_a_failing_port()
     assert tracker.take_to_check(20.0, 10.0, 10) == [FAR]

@@ -230,10 +230,19 @@ class PortTracker:
         """Ends what `take_...` began."""
         self._taken.difference_update(names)
 
-    def pending_targets(self, names: Iterable[PortName]) -> dict[PortName, Tables]:
-        """Targets of those that hold something else or were never read."""
-        ports = {name: self.ports[name] for name in names if name in self._present}
-        return {name: port.target for name, port in ports.items() if port.status == "pending"}
+    def begin_write(self, names: Iterable[PortName]) -> dict[PortName, Tables]:
+        """Targets of those that hold something else or were never read.
+
+        Their content is unknown until it is recorded: what they had may become the target again
+        while they are written.
+        """
+        targets = {}
+        for name in names:
+            port = self.ports[name]
+            if name in self._present and port.status == "pending":
+                targets[name] = port.target
+                port.content = None
+        return targets
 
     # ---- What drivers answered ----------------------------------------------------------------
 

@@ -197,7 +197,7 @@ class Reconciler:
     def _write(self, driver: PortProgrammer, names: Sequence[PortName]) -> None:
         """Writes the targets of those that answered and differ, or may; gives all back."""
         with self._changed:
-            targets = self._tracker.pending_targets(names)
+            targets = self._tracker.begin_write(names)
         if targets and self._may_write():
             contents = _call(targets, driver.write)
             checked = {n: _compare(contents.get(n), target) for n, target in targets.items()}

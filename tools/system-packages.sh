@@ -101,6 +101,7 @@ missing_optional() {
   if [[ $purpose =~ ^(test|live|all)$ ]]; then
     command -v etcd >/dev/null || echo etcd-server
     command -v etcdctl >/dev/null || echo etcd-client
+    compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || echo libfaketime
   fi
   if [[ $purpose =~ ^(live|apps|all)$ ]]; then
     command -v rsync >/dev/null || echo rsync
@@ -146,6 +147,7 @@ use_of() {
     prometheus | systemd) echo "tests of metrics, alert rules and units" ;;
     chromium) echo "the picture test of the report" ;;
     etcd-server | etcd-client) echo "make test-distributed" ;;
+    libfaketime) echo "jumps of the clock in make test-control, make test-distributed" ;;
     rsync) echo "make test-live, make test-apps" ;;
     nftables) echo "guarded marks at Linux ports" ;;
     postgresql | default-jre-headless) echo "make test-apps" ;;

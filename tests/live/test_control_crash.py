@@ -1,9 +1,9 @@
-"""The controller killed at random points under load, its clients killed, its disk full.
+"""The controller killed at random points under load, its clients killed, clock and disk at fault.
 
-WEFT_CONTROL_KILLS kills of the controller from one seed, and WEFT_CLIENT_KILLS of clients;
-`make test-control` runs 500 and 200. After each kill of the controller it is started again on its
-store and its switches: whatever was acknowledged is there, nothing is there twice, and the switches
-come to hold what they should. Times of recovery are told at the end.
+WEFT_CONTROL_KILLS kills of the controller from one seed, WEFT_CLIENT_KILLS of clients, and
+WEFT_CLOCK_JUMPS jumps; `make test-control` runs 500, 200 and 40. After each kill of the controller
+it is started again on its store and its switches: whatever was acknowledged is there, nothing is
+there twice, and the switches come to hold what they should. Times of recovery are told at the end.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ import pytest
 grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
 from control_load import Load  # noqa: E402
-from control_process import Client, ControlProcess, controlling, slowly  # noqa: E402
+from control_process import Client, ControlProcess, controlling, running, slowly  # noqa: E402
 from needs import need_time  # noqa: E402
+from wall_clock import WallClock  # noqa: E402
 
 from weft.control.policy.plan import application_name  # noqa: E402
 from weft.control.runtime.restore import TableWatch, restore_state  # noqa: E402
@@ -45,6 +46,7 @@ from weft.switches.simulated import DEFAULT_ABILITY, read_routed_fabric  # noqa:
 
 KILLS = int(os.environ.get("WEFT_CONTROL_KILLS", "6"))
 CLIENT_KILLS = int(os.environ.get("WEFT_CLIENT_KILLS", "4"))
+CLOCK_JUMPS = int(os.environ.get("WEFT_CLOCK_JUMPS", "4"))
 SEED = 20261115
 LOADERS = 3
 LONG_S = 3600.0
@@ -291,6 +293,61 @@ def test_a_controller_that_was_stopped_takes_nobody_s_lease(control: ControlProc
         client.call("Renew", pb.RenewRequest(id=id_))
         assert id_ in ids(client)
         client.call("Deregister", pb.DeregisterRequest(key=client.key(), id=id_))
+
+
+# ---- The clock of the day ---------------------------------------------------------------------
+
+HOUR_S = 3600
+
+
+def test_jumps_of_the_clock_end_no_lease_and_prolong_none(tmp_path: Path) -> None:
+    clock = WallClock(tmp_path)
+    made = ControlProcess(tmp_path)
+    made.environment = clock.environment
+    rng, ttl_s, lived_s = random.Random(SEED), 2.0, []
+    load, ending, failures = Load(SEED), threading.Event(), list[BaseException]()
+
+    def keep_asking() -> None:
+        try:
+            while not ending.is_set():
+                load.run(made.address, ending)
+        except (grpc.RpcError, KeyError) as error:
+            failures.append(error)
+
+    with running(made), Client(made.address) as client:
+        kept = ClientProcess(made.address, ttl_s)
+        lasting = client.register("calm", ttl_s=LONG_S).id  # as long as the clock jumps
+        thread = threading.Thread(target=keep_asking)
+        thread.start()
+        try:
+            for number in range(CLOCK_JUMPS):
+                began = time.monotonic()
+                left = client.register("keen", ttl_s=ttl_s).id
+                time.sleep(rng.uniform(0.0, 0.3))
+                clock.jump((HOUR_S, 0, -HOUR_S, 0)[number % 4])
+                assert {lasting, kept.id} <= ids(client)
+                assert left in ids(client) or time.monotonic() - began > ttl_s
+                slowly(lambda own=left: own not in ids(client), "the lease ends", 10.0, 0.1)
+                lived_s.append(time.monotonic() - began)
+                assert {lasting, kept.id} <= ids(client)
+                assert abs(made.lines()[-1]["time"] - time.time() - clock.offset_s) < 60
+        finally:
+            ending.set()
+            thread.join()
+            kept.end()
+        assert not failures, failures
+        clock.set(-HOUR_S)
+        made.kill()
+        made.start()
+        with Client(made.address) as again:
+            assert {lasting, *load.there} <= ids(again)
+            again.settled()
+    print(
+        f"{CLOCK_JUMPS} jumps of an hour: {load.answered} requests answered in at most "
+        f"{load.longest_s:.2f} s each, leases of {ttl_s:g} s that nobody "
+        f"renewed lived {min(lived_s):.2f} to {max(lived_s):.2f} s"
+    )
+    assert min(lived_s) >= 0.95 * ttl_s
 
 
 # ---- Disk -------------------------------------------------------------------------------------

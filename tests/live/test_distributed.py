@@ -1,6 +1,7 @@
 """Controllers that share a group through etcd, under load, with faults one after the other.
 
-WEFT_GROUP_FAULTS faults from one seed; `make test-distributed` runs 200. After each fault some
+WEFT_GROUP_FAULTS faults of processes and WEFT_PARTITIONS partitions of the network between them,
+from one seed; `make test-distributed` runs 200 and 100. After each fault some
 member owns the group: whatever was acknowledged is there, nothing is there twice, and the switches
 hold what its owner says. Times until a member answers again are printed at the end, by fault.
 """
@@ -28,10 +29,12 @@ grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 from control_load import Load  # noqa: E402
 from control_members import MemberProcess, find_owner  # noqa: E402
 from control_process import Client  # noqa: E402
-from etcd_cluster import EtcdCluster, etcd_cluster, find_leader  # noqa: E402
+from cut_network import Network, cut_network  # noqa: E402
+from etcd_cluster import EtcdCluster, etcd_cluster, find_leader, network_etcd  # noqa: E402
 from ibsim import subnet  # noqa: E402
 from needs import need_ibsim, need_namespaces, need_time  # noqa: E402
 from serve_process import wait_until  # noqa: E402
+from wall_clock import WallClock  # noqa: E402
 
 from weft.control.runtime.restore import restore_state  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
@@ -49,6 +52,7 @@ from weft.switches.linux import open_persistent_testbed  # noqa: E402
 from weft.switches.simulated import DEFAULT_ABILITY, read_routed_fabric  # noqa: E402
 
 FAULTS = int(os.environ.get("WEFT_GROUP_FAULTS", "7"))
+CUTS = int(os.environ.get("WEFT_PARTITIONS", "4"))
 SEED = 20261117
 LOADERS = 2
 TTL_S = 2.0
@@ -63,10 +67,9 @@ def asked_for() -> None:
 class Siege:
     """Two members of a group and three nodes of etcd, under load."""
 
-    def __init__(self, folder: Path, etcd: EtcdCluster) -> None:
+    def __init__(self, etcd: EtcdCluster, members: list[MemberProcess]) -> None:
         self.random = random.Random(SEED)
-        self.etcd = etcd
-        self.members = [MemberProcess(folder, name, etcd, ttl_s=TTL_S) for name in ("a", "b")]
+        self.etcd, self.members = etcd, members
         self.loads = [Load(SEED + n) for n in range(LOADERS)]
         for load in self.loads:
             load.timeout_s = 2.0
@@ -148,16 +151,8 @@ class Siege:
         try:
             time.sleep(self.random.uniform(0.1, 0.5))  # the random point
             began = time.monotonic()
-            answered = [load.answered for load in self.loads]
             heal = getattr(self, name)()
-            wait_until(
-                lambda: (
-                    self.failures
-                    or all(load.answered > n for load, n in zip(self.loads, answered, strict=True))
-                ),
-                f"members answer again after {name}",
-                RECOVERY_S,
-            )
+            self.await_answers(f"members answer again after {name}")
             self.recovery_s.setdefault(name, []).append(time.monotonic() - began)
             print(f"{name}: answered after {self.recovery_s[name][-1]:.1f} s", flush=True)
             heal()
@@ -167,6 +162,18 @@ class Siege:
                 thread.join()
         assert not self.failures, self.failures
         self.check()
+
+    def await_answers(self, what: str) -> None:
+        """Every client has the answer to a request that it makes now; one may be on its way."""
+        enough = [load.answered + 2 for load in self.loads]
+        wait_until(
+            lambda: (
+                self.failures
+                or all(load.answered >= n for load, n in zip(self.loads, enough, strict=True))
+            ),
+            what,
+            RECOVERY_S,
+        )
 
     def _load(self, load: Load, ending: threading.Event) -> None:
         """Goes to whoever owns the group, and repeats what was not answered."""
@@ -219,11 +226,15 @@ class Siege:
 @pytest.fixture
 def siege(tmp_path: Path) -> Iterator[Siege]:
     with etcd_cluster() as etcd:
-        started = Siege(tmp_path, etcd)
+        started = Siege(etcd, build_members(tmp_path, etcd))
         try:
             yield started
         finally:
             started.end()
+
+
+def build_members(folder: Path, etcd: EtcdCluster) -> list[MemberProcess]:
+    return [MemberProcess(folder, name, etcd, ttl_s=TTL_S) for name in ("a", "b")]
 
 
 NAMES = (
@@ -240,11 +251,120 @@ NAMES = (
 def test_nothing_acknowledged_is_lost_whichever_member_or_node_fails(siege: Siege) -> None:
     for number in range(FAULTS):
         siege.round(NAMES[number % len(NAMES)])
+    print_times(siege)
+
+
+def print_times(siege: Siege) -> None:
     answered = sum(load.answered for load in siege.loads)
-    print(f"{FAULTS} faults, {answered} requests acknowledged, none lost")
+    faults = sum(len(times) for times in siege.recovery_s.values())
+    print(f"{faults} faults, {answered} requests acknowledged, none lost")
     for name, times in siege.recovery_s.items():
         middle, longest = statistics.median(times), max(times)
         print(f"{name}: {len(times)} times, answered after {middle:.1f} s, at most {longest:.1f} s")
+
+
+# ---- Partitions -------------------------------------------------------------------------------
+
+ETCD_NODES = ("n0", "n1", "n2")
+
+
+class PartitionSiege(Siege):
+    """Members and nodes of etcd have a cable each; clients reach members by sockets, also those
+    that are cut off."""
+
+    def __init__(self, network: Network, etcd: EtcdCluster, members: list[MemberProcess]) -> None:
+        self.network = network
+        for member in members:
+            member.inside = network.enter(member.name)
+        super().__init__(etcd, members)
+
+    def cut_follower(self) -> Callable[[], None]:
+        """A minority."""
+        return self._cut(ETCD_NODES[(find_leader(self.etcd) + 1) % 3])
+
+    def cut_leader(self) -> Callable[[], None]:
+        return self._cut(ETCD_NODES[find_leader(self.etcd)])
+
+    def cut_majority(self) -> Callable[[], None]:
+        """Every node of etcd is alone, longer than the lease: nobody may own the group."""
+        owner = find_owner(self.members)
+        for node in ETCD_NODES[:2]:
+            self.network.cut(node)
+        try:
+            wait_until(lambda: owner.find_address() is None, "the owner steps down", RECOVERY_S)
+        finally:
+            for node in ETCD_NODES[:2]:
+                self.network.mend(node)
+        return lambda: None
+
+    def cut_owner(self) -> Callable[[], None]:
+        """Longer than its lease: it must acknowledge and write nothing once another one owns."""
+        owner = find_owner(self.members)
+        self.network.cut(owner.name)
+        try:
+            find_owner([member for member in self.members if member is not owner])
+            wait_until(
+                lambda: owner.find_address() is None, "the stale owner steps down", RECOVERY_S
+            )
+        except AssertionError:
+            self.network.mend(owner.name)
+            raise
+        return lambda: self.network.mend(owner.name)
+
+    def _cut(self, node: str) -> Callable[[], None]:
+        """Longer than the lease, which is renewed meanwhile."""
+        self.network.cut(node)
+
+        def mend() -> None:
+            time.sleep(2 * TTL_S)
+            self.await_answers(f"members answer without {node}")
+            self.network.mend(node)
+
+        return mend
+
+
+PARTITIONS = ("cut_owner", "cut_majority", "cut_leader", "cut_follower")
+
+
+def test_nothing_acknowledged_is_lost_whoever_is_cut_off_by_the_network(tmp_path: Path) -> None:
+    need_namespaces()
+    with cut_network((*ETCD_NODES, "a", "b")) as network, network_etcd(network, ETCD_NODES) as etcd:
+        siege = PartitionSiege(network, etcd, build_members(tmp_path, etcd))
+        try:
+            for number in range(CUTS):
+                siege.round(PARTITIONS[number % len(PARTITIONS)])
+        finally:
+            siege.end()
+    print_times(siege)
+
+
+# ---- The clock of the day ---------------------------------------------------------------------
+
+
+def test_a_jump_of_the_clock_moves_no_ownership(tmp_path: Path) -> None:
+    clock = WallClock(tmp_path)
+    with etcd_cluster() as etcd:
+        members = build_members(tmp_path, etcd)
+        try:
+            for member in members:
+                member.environment = clock.environment
+                member.start_member()
+            owner = find_owner(members)
+            with Client(owner.address) as client:
+                id_ = client.register("calm", 3600.0).id
+                for offset_s in (3600, -3600):
+                    clock.jump(offset_s)
+                    deadline = time.monotonic() + 2 * TTL_S
+                    while time.monotonic() < deadline:
+                        client.call("Renew", pb.RenewRequest(id=id_))
+                        time.sleep(0.1)
+            assert [member.find_address() for member in members].count(None) == 1
+            assert owner.find_address() == owner.address
+        finally:
+            for member in members:
+                if member.process is not None:
+                    member.process.kill()
+                    member.process.wait()
 
 
 # ---- Groups -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Any
 
 import grpc
@@ -34,6 +35,7 @@ class Load:
         self.there: dict[str, set[str]] = {}  # connections of each registration
         self.unsure: tuple[str, Any] | None = None
         self.answered = 0
+        self.longest_s = 0.0  # that an answer took
         self.stop_after_one = False
         self.timeout_s = 10.0
 
@@ -42,6 +44,7 @@ class Load:
             while not ending.is_set():
                 call = self.unsure or self._next()
                 self.unsure = call
+                began = time.monotonic()
                 try:
                     reply = client.call(*call, timeout_s=self.timeout_s)
                 except grpc.RpcError as error:
@@ -50,6 +53,7 @@ class Load:
                     raise
                 self.unsure = None
                 self.answered += 1
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
                 self._note(call[1], reply)
                 if self.stop_after_one:
                     return

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,12 @@ START_S = 180.0  # of a machine that others keep busy
 
 
 class MemberProcess(ControlProcess):
-    """A member of a group; `start_member` does not wait for it to listen."""
+    """A member of a group; `start_member` does not wait for it to listen.
+
+    `inside`: words before its command, such as `ip netns exec`; it is then called by its socket.
+    """
+
+    inside: Sequence[str] = ()
 
     def __init__(
         self,
@@ -56,7 +62,11 @@ class MemberProcess(ControlProcess):
         with self.log.open("wb") as log, self.errors.open("wb") as errors:
             argv = [sys.executable, "-m", "weft.cli", "control", "serve", str(self.file), "--json"]
             self.process = subprocess.Popen(
-                argv, stdout=log, stderr=errors, env=self.environment, cwd=self.directory
+                [*self.inside, *argv],
+                stdout=log,
+                stderr=errors,
+                env=self.environment,
+                cwd=self.directory,
             )
 
     def send(self, what: signal.Signals) -> None:
@@ -77,7 +87,7 @@ class MemberProcess(ControlProcess):
         address: str | None = None
         for line in self.lines():
             if line["event"] == "listening":
-                address = line["text"]
+                address = f"unix:{self.folder / self.name}.sock" if self.inside else line["text"]
             elif "standby" in line["text"]:
                 address = None
         return address

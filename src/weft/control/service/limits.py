@@ -12,6 +12,7 @@ Entry point: `RateLimits`. Units: seconds, tokens.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -138,7 +139,8 @@ class RateLimits:
         if wait_s > _PATIENCE_S:
             caller.bucket.tokens += cost
             caller.shared.tokens += cost
-            await asyncio.sleep(_PATIENCE_S)
+            # Not all at once: callers that were refused together would come back together.
+            await asyncio.sleep(_PATIENCE_S * random.uniform(1.0, 2.0))
             rate_per_s = self._limits.rate_per_s
             if caller.shared.tokens < min(0.0, caller.bucket.tokens):
                 rate_per_s = self._limits.identity_rate_per_s

@@ -59,12 +59,9 @@ class Connection:
 
     pid: int
     user: int
+    identity: Identity
     task: asyncio.Task[Any] | None
     idle_since_s: float | None
-
-    @property
-    def identity(self) -> Identity:
-        return find_user_identity(self.user)
 
     @property
     def caller(self) -> str:
@@ -216,7 +213,7 @@ def _describe_connection(writer: asyncio.StreamWriter) -> Connection:
     connection = writer.get_extra_info("socket")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(credentials)
-    return Connection(pid, user, asyncio.current_task(), None)
+    return Connection(pid, user, find_user_identity(user), asyncio.current_task(), None)
 
 
 async def start(server: LocalServer, settings: Socket) -> asyncio.Server:

@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings clib include -type f -not -path '*/tests/*')
 
-.PHONY: help demo build clib test check format core-test sanitize test-threads pytest docs wheels test-wheel docs-test test-faults test-optimal test-live test-control test-distributed test-apps test-rdma mutants bench bench-quick install-system clean
+.PHONY: help demo build clib test check format core-test sanitize test-threads pytest docs wheels test-wheel docs-test test-faults test-optimal test-live test-control test-churn test-distributed test-apps test-rdma mutants bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -148,22 +148,40 @@ test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, que
 # Fewer are asked for as above; FLOOD= leaves out the flood, which needs a quiet machine.
 WEFT_CONTROL_KILLS := 500
 WEFT_CLIENT_KILLS := 200
+WEFT_MIXED_KILLS := 1000
+WEFT_CLOCK_JUMPS := 40
 WEFT_FUZZ_INPUTS := 100000
+WEFT_SOCKET_INPUTS := 1000000
 FLOOD := tests/live/test_control_limits.py
-test-control: $(BUILT) ## the controller killed 500 times under load, 200 clients, 10^5 bent inputs, a full disk, a flood (as root)
+test-control: $(BUILT) ## controllers, agents and clients killed 1,700 times under load, 10^6 bent inputs, a full disk, floods (as root); an hour
+	@tools/system-packages.sh live
 	@WEFT_CONTROL_KILLS=$(WEFT_CONTROL_KILLS) WEFT_CLIENT_KILLS=$(WEFT_CLIENT_KILLS) \
-		WEFT_FUZZ_INPUTS=$(WEFT_FUZZ_INPUTS) WEFT_ALL_EXAMPLES=1 WEFT_LIVE=1 \
+		WEFT_MIXED_KILLS=$(WEFT_MIXED_KILLS) WEFT_CLOCK_JUMPS=$(WEFT_CLOCK_JUMPS) \
+		WEFT_FUZZ_INPUTS=$(WEFT_FUZZ_INPUTS) WEFT_SOCKET_INPUTS=$(WEFT_SOCKET_INPUTS) \
+		WEFT_ALL_EXAMPLES=1 WEFT_LIVE=1 \
 		PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rsP \
-		tests/live/test_control_crash.py tests/live/test_control_inputs.py \
+		tests/live/test_control_crash.py tests/live/test_control_kills.py \
+		tests/live/test_control_inputs.py \
 		tests/live/test_control_service.py tests/live/test_control_access.py \
 		tests/live/test_backup_live.py \
 		$(FLOOD) tests/property/test_control_laws.py tests/property/test_session_laws.py \
 		tests/property/test_infiniband_tables_laws.py </dev/null
 
+# `make test-churn WEFT_CHURN_S=900` is shorter.
+WEFT_CHURN_S := 3600
+WEFT_CHURN_JOBS := 1000
+WEFT_CHURN_CONNECTIONS := 100000
+test-churn: $(BUILT) ## 1,000 jobs with 10^5 connections come and go: memory and store stay flat; an hour
+	@WEFT_CHURN_S=$(WEFT_CHURN_S) WEFT_CHURN_JOBS=$(WEFT_CHURN_JOBS) \
+		WEFT_CHURN_CONNECTIONS=$(WEFT_CHURN_CONNECTIONS) WEFT_LIVE=1 \
+		PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rsP \
+		tests/live/test_control_churn.py </dev/null
+
 WEFT_GROUP_FAULTS := 200
-test-distributed: $(BUILT) ## controllers that share etcd: 200 faults of members and nodes under load; a quarter of an hour
+WEFT_PARTITIONS := 100
+test-distributed: $(BUILT) ## controllers that share etcd: 200 faults of members and nodes under load, 100 partitions; half an hour
 	@tools/system-packages.sh live
-	@WEFT_GROUP_FAULTS=$(WEFT_GROUP_FAULTS) WEFT_ALL_EXAMPLES=1 WEFT_LIVE=1 \
+	@WEFT_GROUP_FAULTS=$(WEFT_GROUP_FAULTS) WEFT_PARTITIONS=$(WEFT_PARTITIONS) WEFT_ALL_EXAMPLES=1 WEFT_LIVE=1 \
 		PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rsP \
 		tests/live/test_distributed.py tests/property/test_group_laws.py </dev/null
 

@@ -1,8 +1,9 @@
 """Garbage to the controller: clear refusals, no change of state, a service that goes on.
 
 Inputs come from one seed. WEFT_FUZZ_INPUTS go through the readers of messages, frames and files and
-through the state machine in this process, a fiftieth of it to a live controller.
-`make test-control` runs 10^5.
+through the state machine in this process, a fiftieth of it to a live controller. Of
+WEFT_SOCKET_INPUTS a fifth goes over gRPC to a live controller, a tenth to a live agent, the others
+over the controller's socket. `make test-control` runs 10^5 and 10^6.
 """
 
 from __future__ import annotations
@@ -13,20 +14,25 @@ import random
 import re
 import socket
 import struct
-from contextlib import suppress
+import time
+from collections import Counter
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
-from control_fuzz import bend_bytes, bend_value  # noqa: E402
+from control_fuzz import bend_bytes, bend_value, greeting  # noqa: E402
 from control_process import Client, ControlProcess, controlling  # noqa: E402
 from control_rig import Rig  # noqa: E402
 from google.protobuf import json_format  # noqa: E402
 from google.protobuf.message import DecodeError  # noqa: E402
+from needs import need_namespaces, need_time  # noqa: E402
+from serve_process import wait_until  # noqa: E402
 
 from weft.control.operators.forecast import evaluate_proposal  # noqa: E402
 from weft.control.runtime.config import read_config  # noqa: E402
@@ -40,8 +46,25 @@ from weft.control.state.events import Asker, Connect, FabricChanged, Refusal, Re
 from weft.control.state.request_key import Key  # noqa: E402
 from weft.errors import InputError  # noqa: E402
 from weft.fabric import read_toml  # noqa: E402
+from weft.host.net import namespaces  # noqa: E402
+from weft.switches.linux.agent_connection import (  # noqa: E402
+    ANSWERS,
+    Agent,
+    Describe,
+    Description,
+    await_answers,
+    build_socket_path,
+    start_agent,
+)
+from weft.wire import Failure, FrameReader  # noqa: E402
+from weft.wire.connection import greet  # noqa: E402
+from weft.wire.frames import FRAME_BYTES  # noqa: E402
 
 INPUTS = int(os.environ.get("WEFT_FUZZ_INPUTS", "20000"))
+SOCKET_INPUTS = int(os.environ.get("WEFT_SOCKET_INPUTS", "1000"))
+GRPC_INPUTS, AGENT_INPUTS = SOCKET_INPUTS // 5, SOCKET_INPUTS // 10
+FRAMES = SOCKET_INPUTS - GRPC_INPUTS - AGENT_INPUTS
+CALLS = ("Register", "Deregister", "Connect", "Disconnect", "Renew", "Plan", "Apply", "Rollback")
 SEED = 20261116
 POLICY = """[policy]
 levels = 4
@@ -259,7 +282,7 @@ def test_a_live_controller_takes_garbage_and_goes_on(tmp_path: Path) -> None:
         id_ = client.register("calm", ttl_s=600).id
         client.connect(id_, "h0", "h2")
         before = client.settled()
-        memory = resident_kib(made.pid)
+        memory = made.memory_kib
         for _ in range(INPUTS // 100):
             raw_call(client, rng)
         for _ in range(INPUTS // 200):
@@ -268,7 +291,7 @@ def test_a_live_controller_takes_garbage_and_goes_on(tmp_path: Path) -> None:
         with Client(made.address) as other:
             found = other.settled()
         assert (found.applications, found.connections) == (before.applications, before.connections)
-        assert resident_kib(made.pid) < memory + 100_000
+        assert made.memory_kib < memory + 100_000
 
 
 def raw_call(client: Client, rng: random.Random) -> None:
@@ -295,8 +318,173 @@ def raw_frames(made: ControlProcess, rng: random.Random) -> None:
         sock.sendall(struct.pack(">I", length) + body)
 
 
-def resident_kib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise AssertionError("no VmRSS")
+# ---- Sockets: bent requests to live processes ---------------------------------------------------
+
+FAST = "[limits]\nrate_per_s = 1e6\nburst = 2e6\n"  # so that it looks at all of them
+AHEAD = 50
+CODES = {code.name for code in grpc.StatusCode} - {"UNKNOWN", "INTERNAL", "UNAVAILABLE"}
+
+
+def check_goes_on(made: ControlProcess, memory_kib: int, began: float, what: str) -> None:
+    """It answers, has not grown, and starts again with what it had."""
+    with Client(made.address) as client:
+        before = client.status()
+    grown_mib = (made.memory_kib - memory_kib) / 1024
+    print(f"{what} in {time.monotonic() - began:.0f} s, +{grown_mib:.0f} MiB")
+    assert grown_mib < 100
+    assert "Traceback" not in made.errors.read_text()
+    made.kill()
+    made.start()
+    with Client(made.address) as client:
+        after = client.status()
+    assert (after.applications, after.connections) == (before.applications, before.connections)
+
+
+def test_bent_requests_over_grpc_are_refused_one_by_one(tmp_path: Path) -> None:
+    need_time("test-control")
+    rng, codes = random.Random(SEED + 5), Counter[str]()
+    with controlling(tmp_path, more=FAST) as made, ExitStack() as stack:
+        clients = [stack.enter_context(Client(made.address)) for _ in range(5)]
+        for client in clients:
+            client.settled()  # and the connection knows how many calls it may have open
+        began, memory_kib = time.monotonic(), made.memory_kib
+        for _ in range(GRPC_INPUTS // AHEAD):
+            futures = []
+            for number in range(AHEAD):
+                name = rng.choice(CALLS)
+                data = bend_bytes(rng, requests(rng)[name].SerializeToString())
+                channel = clients[number % len(clients)].channel
+                call = channel.unary_unary(methods.method_path(name))
+                futures.append(call.future(data, timeout=60.0))
+            codes.update(future.code().name for future in futures)
+        check_goes_on(made, memory_kib, began, f"gRPC {codes.total()} {dict(codes)}")
+    assert codes["INVALID_ARGUMENT"] > GRPC_INPUTS // 20
+    assert codes.keys() <= CODES, codes
+
+
+def test_bent_frames_over_the_socket_are_refused_one_by_one(tmp_path: Path) -> None:
+    need_time("test-control")
+    rng, codes = random.Random(SEED + 6), Counter[str]()
+    with controlling(tmp_path, more=FAST) as made:
+        began, memory_kib = time.monotonic(), made.memory_kib
+        for _ in range(FRAMES // AHEAD):
+            bodies = [bent_body(rng) for _ in range(AHEAD - 1)]
+            frames = [struct.pack(">I", len(body)) + body for body in bodies]
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(60.0)
+                line.connect(str(made.folder / "control.sock"))
+                line.sendall(b"".join(frames))
+                for _ in frames:
+                    answer = read_answer(line)
+                    codes["OK" if answer["ok"] else answer["code"]] += 1
+                line.sendall(bend_bytes(rng, frames[0]))  # its length may be wrong
+        check_goes_on(made, memory_kib, began, f"socket {codes.total()} {dict(codes)}")
+    assert codes["INVALID_ARGUMENT"] > FRAMES // 20
+    assert codes.keys() <= CODES, codes
+
+
+def bent_body(rng: random.Random) -> bytes:
+    name = rng.choice(CALLS)
+    fields = json_format.MessageToDict(requests(rng)[name], preserving_proto_field_name=True)
+    body = json.dumps(bend_value(rng, {"call": name, **fields})).encode()
+    return bend_bytes(rng, body) if rng.random() < 0.3 else body
+
+
+def read_answer(line: socket.socket) -> dict[str, Any]:
+    def read(count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = line.recv(count - len(data))
+            assert piece, "it closed the connection"
+            data += piece
+        return data
+
+    (length,) = struct.unpack(">I", read(4))
+    answer: dict[str, Any] = json.loads(read(length))
+    return answer
+
+
+# ---- An agent -----------------------------------------------------------------------------------
+
+
+def agent_requests(rng: random.Random) -> dict[str, Any]:
+    tables = {"queue_of": [0] * 16, "weights": [rng.choice([1, 50_000]), 8], "lane": None}
+    ports = rng.sample([1, 2, 99], 2)
+    fields: dict[str, dict[str, Any]] = {
+        "readtables": {"ports": ports},
+        "readabilities": {"ports": ports},
+        "readsent": {"ports": ports},
+        "writetables": {"tables": [[rng.choice([1, 7]), tables]]},
+        "claimnode": {"owner": "fuzz", "epoch": rng.choice([None, 1, 2**40])},
+        "describe": {},
+        "releaseports": {},
+    }
+    kind = rng.choice(list(fields))
+    return {"type": kind, **fields[kind]}
+
+
+def test_bent_requests_over_an_agent_s_socket_are_refused(tmp_path: Path) -> None:
+    need_namespaces()
+    rng, outcomes = random.Random(SEED + 7), Counter[str]()
+    namespace = namespaces.build_name("bent")
+    namespaces.create(namespace)
+    try:
+        words = ["link", "add", "eth0", "type", "veth", "peer", "name", "far"]
+        namespaces.run_command(["ip", "-n", namespace, *words])
+        process = start_agent("bent", namespace, tmp_path, {1: "eth0"})
+        path = build_socket_path(tmp_path)
+        wait_until(path.exists, "the agent listens", 60.0)
+        began, left = time.monotonic(), AGENT_INPUTS
+        while left > 0:
+            left -= talk_to_agent(rng, path, left, outcomes)
+        assert process.poll() is None
+        took_s = time.monotonic() - began
+        print(f"agent {AGENT_INPUTS} {dict(outcomes)} in {took_s:.0f} s")
+        assert "Traceback" not in (tmp_path / "agent.log").read_text()
+        with closing(Agent("bent", path)) as agent:
+            agent.ask(Describe(), time.monotonic() + 30.0)
+            assert isinstance(await_answers([agent], 30.0)["bent"], Description)
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        namespaces.remove(namespace)
+    assert all(outcomes[kind] for kind in ("answered", "refused", "greeting")), outcomes
+
+
+def talk_to_agent(rng: random.Random, path: Path, most: int, outcomes: Counter[str]) -> int:
+    """Bent requests over one connection until the agent closes it; how many."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(60.0)
+        line.connect(str(path))
+        if rng.random() < 0.2:  # before they know each other
+            line.sendall(bend_bytes(rng, greeting(rng)))
+            outcomes["greeting"] += 1
+            return 1
+        keys, _ = greet(line, None, "agent")
+        seal, _ = keys.seals(server=False)
+        reader = FrameReader(ANSWERS, FRAME_BYTES, keys.seals(server=False)[1])
+        for sent in range(1, most + 1):
+            payload = msgspec.json.encode(bend_value(rng, agent_requests(rng)))
+            if rng.random() < 0.1:
+                payload = bend_bytes(rng, payload)
+            tag = seal.tag(payload)
+            line.sendall(struct.pack(">I", len(tag) + len(payload)) + tag + payload)
+            outcome = read_outcome(line, reader)
+            outcomes[outcome] += 1
+            if outcome != "answered":
+                return sent
+        return most
+
+
+def read_outcome(line: socket.socket, reader: FrameReader[Any]) -> str:
+    while True:
+        try:
+            data = line.recv(1 << 16)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            return "closed"
+        for message in reader.feed(data):
+            if isinstance(message, Failure):
+                return "refused"
+            return "answered"

@@ -101,6 +101,15 @@ class ControlProcess:
         assert self.process is not None
         return self.process.pid
 
+    @property
+    def memory_kib(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0])
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()

@@ -28,7 +28,7 @@ grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
 from control_load import Load  # noqa: E402
 from control_members import MemberProcess, find_owner  # noqa: E402
-from control_process import Client  # noqa: E402
+from control_process import Client, weft  # noqa: E402
 from cut_network import Network, cut_network  # noqa: E402
 from etcd_cluster import EtcdCluster, etcd_cluster, find_leader, network_etcd  # noqa: E402
 from ibsim import subnet  # noqa: E402
@@ -36,10 +36,13 @@ from needs import need_ibsim, need_namespaces, need_time  # noqa: E402
 from serve_process import wait_until  # noqa: E402
 from wall_clock import WallClock  # noqa: E402
 
+from weft.control.cluster.etcd_client import EtcdClient  # noqa: E402
+from weft.control.cluster.group_link import GroupLink  # noqa: E402
 from weft.control.runtime.restore import restore_state  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
 from weft.control.state.events import FabricChanged  # noqa: E402
 from weft.control.state.policy_settings import Settings  # noqa: E402
+from weft.control.state.request_key import Key  # noqa: E402
 from weft.control.state.state import State  # noqa: E402
 from weft.control.state.step import run_batch  # noqa: E402
 from weft.control.store.sqlite_store import Store  # noqa: E402
@@ -471,6 +474,88 @@ class GroupSiege:
         assert set(central.applications) == ids
         held = owner.held()
         assert {port: held[port] for port in central.target} == dict(central.target)
+
+
+def test_an_operator_asks_any_group_and_gets_the_whole_fabric(tmp_path: Path) -> None:
+    with etcd_cluster(nodes=1) as etcd:
+        members = {
+            group: MemberProcess(tmp_path, group, etcd, ttl_s=TTL_S, group=group, more=GROUPS)
+            for group in ("a", "b")
+        }
+        try:
+            for member in members.values():
+                member.start_member()
+            for member in members.values():
+                find_owner([member])
+            _ask_whole_fabric(members["a"], members["b"], etcd)
+            for member in members.values():
+                assert "Traceback" not in member.errors.read_text(), member.errors.read_text()
+        finally:
+            for member in members.values():
+                if member.process is not None:
+                    member.process.kill()
+                    member.process.wait()
+
+
+def _ask_whole_fabric(a: MemberProcess, b: MemberProcess, etcd: EtcdCluster) -> None:
+    _ask_until(b, "3 models", "status")  # it has those of the group that publishes them
+    _ask_until(a, "group b: 1 port would change", "plan", "--app", "calm", "h0:h2")
+    with Client(a.address) as client:
+        connection = client.connect(client.register("calm", 3600.0).id, "h0", "h2")
+    for asked in (a, b):
+        path = _ask_until(asked, "leaf1 port 1", "explain", connection)
+        hops = [line.split()[:5] for line in path.splitlines() if line[:1].isdigit()]
+        assert [(hop[1], hop[4]) for hop in hops] == [
+            ("h0", "a"),
+            ("leaf0", "a"),
+            ("spine0", "a"),
+            ("leaf1", "b"),
+        ]
+        _ask_until(asked, "group b\n  revision 1: programmed on all ports", "status")
+    before = a.held()
+    with Client(a.address) as client:
+        client.connect(client.register("keen", 3600.0).id, "h0", "h2")
+    _ask_until(b, "group b\n  revision 2: programmed on all ports", "status")
+    status, text = weft(b, "rollback", "1@a", "9@b")
+    assert status == 2
+    assert "nothing has changed in any group: group b: revision 9" in text
+    status, text = weft(b, "rollback", "1@a", "1@b", "--wait", "60")
+    assert (status, text.count("rolled back to 1: revision 3")) == (0, 2), text
+    assert a.held() == before
+    assert "the rollback ends in a too" in weft(b, "apply")[1]
+    _ask_until(a, "group a\n  revision 4: programmed on all ports", "status")
+    _lose_a_group(a, b, etcd)
+
+
+def _lose_a_group(a: MemberProcess, b: MemberProcess, etcd: EtcdCluster) -> None:
+    """What was decided for all is carried out by a group whose controller comes later."""
+    b.kill()
+    missing = "no controller owns it; start one of its controllers"
+    text = _ask_until(a, missing, "status", status=1)
+    assert "group a\n  revision 4: programmed on all ports" in text
+    status, text = weft(a, "rollback", "1@a", "1@b")
+    assert status == 2
+    assert f"nothing has changed in any group: group b: {missing}" in text
+    with closing(EtcdClient(etcd.endpoints)) as client:
+        link = GroupLink(client, "/weft/weft", "a", ("a", "b"))
+        link.decide(Key("test", 1), "root", {"a": 1, "b": 1}, {})
+    _ask_until(a, "(rolled back to 1; `weft control apply` resumes)", "status", status=1)
+    b.start_member()
+    find_owner([b])
+    held = "(rolled back to 1; `weft control apply` resumes): programmed on all ports"
+    wait_until(
+        lambda: weft(a, "status")[1].count(held) == 2, "both groups hold revision 1", RECOVERY_S
+    )
+
+
+def _ask_until(member: MemberProcess, expected: str, *words: str, status: int = 0) -> str:
+    """The output of a command, once it has this and ends so."""
+
+    def ask() -> str | None:
+        code, text = weft(member, *words)
+        return text if code == status and expected in text else None
+
+    return str(wait_until(ask, f"{' '.join(words)}: {expected!r}", RECOVERY_S))
 
 
 def solve_centrally(owner: MemberProcess) -> State:

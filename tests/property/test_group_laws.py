@@ -9,13 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+import pytest
 from control_parts import KINDS, VLARB, connect, fabric_event, key
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from some_examples import examples
 
+from weft.control.operators.forecast import ProposalEffects, evaluate_proposal
 from weft.control.runtime.restore import restore_state
+from weft.control.service.group_replies import merge_plans
+from weft.control.service.replies import build_group_plan, build_plan_reply
 from weft.control.state.events import (
     ApplicationRow,
     Asker,
@@ -28,6 +32,8 @@ from weft.control.state.events import (
     Follow,
     LevelsRow,
     ModelRow,
+    NewApplication,
+    Proposal,
     Refusal,
     Register,
     Registered,
@@ -178,6 +184,57 @@ def test_groups_solved_apart_have_exactly_the_central_tables(random: Random, gro
     for group in deployment.groups:
         assert set(group.state.applications) == ids
         assert set(group.state.connections) == set(central.connections)
+
+
+@given(st.randoms(use_true_random=False), st.integers(2, 4))
+@examples(25)
+def test_a_plan_of_all_groups_is_the_central_one(random: Random, groups: int) -> None:
+    deployment = Deployment(random, groups)
+    deployment.exchange()
+    for _ in range(random.randint(1, 15)):
+        deployment.step()
+    deployment.exchange()
+    home = random.choice(deployment.groups)
+    mine = sorted(id_ for id_ in home.state.applications if find_home(id_) == home.name)
+    hosts = [f"h{n}" for n in range(4)]
+    new = [
+        NewApplication(
+            name=random.choice(sorted(KINDS)), connections=(tuple(random.sample(hosts, 2)),)
+        )
+        for _ in range(random.randint(0, 2))
+    ]
+    ends = tuple(random.sample(mine, random.randint(0, min(1, len(mine)))))
+    plans, changed = {}, set[str]()
+    for group in deployment.groups:
+        state = replace(
+            group.state,
+            settings=replace(group.state.settings, group=home.name),
+            last_registration=home.state.last_registration,
+        )
+        effects = evaluate_proposal(state, Proposal(register=tuple(new), deregister=ends))
+        assert isinstance(effects, ProposalEffects), effects
+        changed = set(state.applications) ^ set(effects.after.applications)
+        plans[group.name] = build_group_plan(state, effects)
+    merged = merge_plans(plans, changed)
+    central_ends = tuple(deployment.central_id[id_] for id_ in ends)
+    central_effects = evaluate_proposal(
+        deployment.central, Proposal(register=tuple(new), deregister=central_ends)
+    )
+    assert isinstance(central_effects, ProposalEffects), central_effects
+    central = build_plan_reply(central_effects)
+    ports = sorted(merged.ports, key=lambda change: (change.port.node, change.port.port))
+    assert ports == list(central.ports)
+    assert merged.slowdown_before == pytest.approx(central.slowdown_before)
+    assert merged.slowdown_after == pytest.approx(central.slowdown_after)
+    assert (merged.at_least_before, merged.at_least_after) == (
+        central.at_least_before,
+        central.at_least_after,
+    )
+    shares = [
+        sorted((f.application, f.share_before, f.share_after) for f in plan.applications)
+        for plan in (merged, central)
+    ]
+    assert shares[0] == shares[1]
 
 
 def test_only_its_home_changes_a_registration() -> None:

@@ -30,6 +30,7 @@ from weft.control.service.limits import RateLimits
 from weft.control.service.local_socket import FRAME_BYTES, LocalServer
 from weft.control.service.operator_client import Controller, call
 from weft.control.service.refusals import Refused
+from weft.control.state.policy_settings import Settings
 from weft.control.state.programming import find_port_plan
 from weft.control.state.state import State
 from weft.errors import InputError
@@ -85,8 +86,8 @@ class Service:
 
 
 @contextmanager
-def running_engine(path: Path) -> Iterator[Rig]:
-    rig = Rig(path)
+def running_engine(path: Path, settings: Settings | None = None) -> Iterator[Rig]:
+    rig = Rig(path, settings=settings)
     rig.settle()
     thread = threading.Thread(target=rig.engine.run)
     thread.start()
@@ -230,7 +231,7 @@ MALFORMED = [
     ),
     ("Disconnect", pb.DisconnectRequest(connection="a"), "'a'; name one as CLIENT/SEQUENCE"),
     ("Renew", pb.RenewRequest(id="a#0"), "id: 'a#0'; give that of a registration, NAME#NUMBER"),
-    ("Explain", pb.ExplainRequest(), "explain: nothing is named; name a port or an application"),
+    ("Explain", pb.ExplainRequest(), "explain: nothing is named; name a port, an app"),
     ("Apply", pb.ApplyRequest(key=key(1), wait_s=-1), "wait_s: -1; give seconds"),
     ("Rollback", pb.RollbackRequest(key=key(1), wait_s=float("nan")), "wait_s: nan; give seconds"),
     (

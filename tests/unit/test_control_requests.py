@@ -47,11 +47,14 @@ def test_a_port_is_explained_by_node_and_number_and_anything_else_by_its_name(
     service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert control("explain", "leaf0:3") == 0
-    assert service.request == pb.ExplainRequest(port=pb.PortId(node="leaf0", port=3))
+    assert service.request == pb.ExplainRequest(port=pb.PortId(node="leaf0", port=3), groups=True)
     assert capsys.readouterr().out == "because\n"
     for name in ("app#1", "leaf0:x", "leaf0:", "leaf0"):
         assert control("explain", name) == 0
-        assert service.request == pb.ExplainRequest(id=name)
+        assert service.request == pb.ExplainRequest(id=name, groups=True)
+    for name in ("client/7", "client:7.0/1"):
+        assert control("explain", name) == 0
+        assert service.request == pb.ExplainRequest(connection=name, groups=True)
     assert control("explain", f"leaf0:{10**8}") == 0
     assert control("explain", f"leaf0:{10**9}") == 2
 
@@ -62,6 +65,9 @@ def test_a_port_is_explained_by_node_and_number_and_anything_else_by_its_name(
         (pb.StatusReply(), 0),
         (pb.StatusReply(problems=["leaf0 does not answer"]), 1),
         (pb.StatusReply(ports_failing=1), 1),
+        (pb.StatusReply(groups=[pb.GroupStatus(group="a", status=pb.StatusReply())]), 0),
+        (pb.StatusReply(groups=[pb.GroupStatus(group="a", problem="has not answered")]), 1),
+        (pb.StatusReply(groups=[pb.GroupStatus(status=pb.StatusReply(ports_failing=1))]), 1),
     ],
 )
 def test_the_status_is_1_where_something_is_wrong(
@@ -69,16 +75,16 @@ def test_the_status_is_1_where_something_is_wrong(
 ) -> None:
     service.replies["Status"] = reply
     assert control("status") == status
-    assert service.request == pb.StatusRequest()
+    assert service.request == pb.StatusRequest(groups=True)
 
 
 def test_a_list_asks_for_what_it_lists(service: Service) -> None:
     assert control("apps") == 0
-    assert service.request == pb.StatusRequest(applications=True)
+    assert service.request == pb.StatusRequest(applications=True, groups=True)
     assert control("ports") == 0
-    assert service.request == pb.StatusRequest(ports=True)
+    assert service.request == pb.StatusRequest(ports=True, groups=True)
     assert control("rollback") == 0
-    assert service.request == pb.StatusRequest(revisions=50)
+    assert service.request == pb.StatusRequest(revisions=50, groups=True)
 
 
 def test_a_change_carries_registrations_removals_and_a_key_of_its_own(service: Service) -> None:
@@ -118,6 +124,26 @@ def test_a_change_that_leaves_a_problem_is_exit_status_1(service: Service) -> No
     assert service.request.proposal == pb.Proposal(recluster=True)
 
 
+def test_a_rollback_of_groups_names_each_or_a_time(service: Service) -> None:
+    service.replies["Rollback"] = pb.RollbackReply()
+    assert control("rollback", "7@east", "3@west") == 0
+    assert dict(service.request.groups) == {"east": 7, "west": 3}
+    assert control("rollback", "--at", "1763345465.5") == 0
+    assert service.request.at_s == 1763345465.5
+    assert control("rollback", "--at", "2026-11-17T02:11:05+00:00") == 0
+    assert service.request.at_s == 1794881465.0
+    late = pb.GroupRollback(group="west", problem="has not carried it out yet")
+    service.replies["Rollback"] = pb.RollbackReply(groups=[late])
+    assert control("rollback", "7@east", "3@west") == 1
+
+
+def test_what_a_group_leaves_out_is_exit_status_1(service: Service) -> None:
+    service.replies["Plan"] = pb.PlanReply(groups=[pb.GroupPlan(group="a", problem="is gone")])
+    service.replies["Explain"] = pb.ExplainReply(unanswered=[pb.GroupProblem(group="a")])
+    assert control("plan") == 1
+    assert control("explain", "app#1") == 1
+
+
 def test_a_simulated_plan_is_awaited_longer(service: Service) -> None:
     assert control("plan", "--remove", "a#1") == 0
     quick_s, was_simulated = service.timeout_s, service.request.simulate
@@ -138,6 +164,11 @@ def test_a_simulated_plan_is_awaited_longer(service: Service) -> None:
         (("apply", "--remove", "a", "--wait", "soon"), "--wait soon: is not a time"),
         (("rollback", "x"), "revision 'x': is not a number"),
         (("rollback", "1" * 19), "is not a number"),
+        (("rollback", "1", "2"), "1 2 does not name each group once"),
+        (("rollback", "1@a", "2@a"), "1@a 2@a does not name each group once"),
+        (("rollback", "x@a", "2@b"), "revision 'x': is not a number"),
+        (("rollback", "--at", "noon"), "--at noon: is not a time"),
+        (("rollback", "1", "--at", "5"), "--at 5: beside 1; give a time or revisions"),
     ],
 )
 def test_a_bad_option_is_one_line_and_nothing_is_sent(

@@ -15,6 +15,7 @@ from weft.control.service.reply_text import (
     format_plan,
     format_ports,
     format_revisions,
+    format_rollback,
     format_status,
 )
 
@@ -74,20 +75,26 @@ def test_applications_have_a_lease_and_what_is_predicted_if_anything_is() -> Non
         slowdown=1.23456,
         completion_s=123.456,
     )
-    rows = cells(format_applications([predicted, pb.ApplicationState(id="keen#2", level=1)]))
+    rows = cells(
+        format_applications(
+            pb.StatusReply(
+                listed_applications=[predicted, pb.ApplicationState(id="keen#2", level=1)]
+            )
+        )
+    )
     assert rows == [
         ["id", "level", "connections", "ports", "lease", "least share", "slowdown", "predicted"],
         ["calm#1", "2", "3", "6", "7.2 of 10 s", "12.5%", "1.235", "123.5 s"],
         ["keen#2", "1", "0", "0", "none", "-", "-", "-"],
     ]
-    assert format_applications([]) == "No application is registered."
+    assert format_applications(pb.StatusReply()) == "No application is registered."
 
 
 def test_predictions_below_the_least_share_profiled_are_lower_bounds() -> None:
     squeezed = pb.ApplicationState(
         id="keen#1", least_share=0.01, slowdown=17.1, completion_s=171.0, at_least=True
     )
-    assert cells(format_applications([squeezed]))[1][5:] == [
+    assert cells(format_applications(pb.StatusReply(listed_applications=[squeezed])))[1][5:] == [
         "1.0%",
         "at least 17.100",
         "at least 171 s",
@@ -106,24 +113,24 @@ def test_ports_have_their_weights_and_problems_follow() -> None:
         pb.PortState(port=UPLINK, state="programmed", since_s=2, applications=2, weights=[1, 254]),
         pb.PortState(port=LAST, state="failing", since_s=0.5, problem="no answer", weights=[255]),
     ]
-    lines = format_ports(ports).splitlines()
+    lines = format_ports(pb.StatusReply(listed_ports=ports)).splitlines()
     assert cells("\n".join(lines[:-1])) == [
         ["port", "state", "for", "applications", "weights"],
         ["leaf0:3", "programmed", "2 s", "2", "1 254"],
         ["h2:1", "failing", "0.5 s", "0", "255"],
     ]
     assert lines[-1] == "h2:1: no answer"
-    assert format_ports([]) == "No port is programmed."
+    assert format_ports(pb.StatusReply()) == "No port is programmed."
 
 
 def test_revisions_have_their_moment_and_cause() -> None:
     at_s = time.mktime((2026, 3, 4, 5, 6, 7, 0, 0, -1))
     revision = pb.Revision(revision=3, at_s=at_s, ports=6, cause="apply a/1")
-    assert cells(format_revisions([revision])) == [
+    assert cells(format_revisions(pb.StatusReply(listed_revisions=[revision]))) == [
         ["revision", "at", "ports", "cause"],
         ["3", "2026-03-04 05:06:07", "6", "apply a/1"],
     ]
-    assert format_revisions([]) == "No revision yet: no port is programmed."
+    assert format_revisions(pb.StatusReply()) == "No revision yet: no port is programmed."
 
 
 BOTH = pb.Forecast(
@@ -182,4 +189,52 @@ def test_a_change_lists_ports_that_are_not_programmed_yet(count: int, more: list
         "applied: revision 4, 1 port changed",
         *[f"not yet: leaf0:{n}: no answer" for n in range(20)],
         *more,
+    ]
+
+
+# ---- Groups -----------------------------------------------------------------------------------
+
+
+def test_a_status_of_groups_names_each_and_why_one_is_missing() -> None:
+    own = pb.StatusReply(revision=2, programmed=2, applications=1)
+    reply = pb.StatusReply(revision=2)
+    reply.groups.add(group="east", status=own)
+    reply.groups.add(group="west", problem="no controller owns it")
+    lines = format_status(reply).splitlines()
+    assert lines[:3] == [
+        "group east",
+        "  revision 2: programmed on all ports",
+        "  1 application, 0 connections",
+    ]
+    assert lines[-2:] == ["group west", "  problem: no controller owns it"]
+    for form in (format_applications, format_ports, format_revisions):
+        assert form(reply).splitlines()[-1] == "group west is missing: no controller owns it"
+
+
+def test_a_plan_of_groups_says_whose_ports_it_lacks() -> None:
+    reply = pb.PlanReply(slowdown_before=1.0, slowdown_after=1.5)
+    reply.groups.add(group="east", ports=3)
+    reply.groups.add(group="west", problem="no controller owns it")
+    assert format_plan(reply).splitlines()[2:] == [
+        "group east: 3 ports would change",
+        "group west is missing: no controller owns it",
+        "",
+        "mean slowdown of all applications 1.000 before, 1.500 after of these groups",
+    ]
+
+
+def test_a_rollback_of_groups_says_what_was_done_where_and_how_it_goes_on() -> None:
+    reply = pb.RollbackReply()
+    reply.groups.add(group="east", to=3, reply=pb.RollbackReply(revision=9, ports=2))
+    reply.groups.add(group="west", to=4, problem="has not carried it out yet")
+    assert format_rollback("rolled back to 3@east 4@west", reply).splitlines() == [
+        "rolled back to 3@east 4@west: decided for all groups",
+        "group east: rolled back to 3: revision 9, 2 ports changed",
+        "group west: to be rolled back to 4, not done yet: has not carried it out yet; "
+        "it follows when one of its controllers runs",
+    ]
+    resumed = pb.ApplyReply(revision=5, ports=2, resumed=["east", "west"])
+    assert format_change("applied", resumed).splitlines() == [
+        "applied: revision 5, 2 ports changed",
+        "the rollback ends in east, west too",
     ]

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -167,21 +168,28 @@ def _emit(args: argparse.Namespace, reply: Any, format_reply: Callable[[], str])
 
 
 def status(args: argparse.Namespace) -> int:
-    reply = _call(args, "Status", pb.StatusRequest())
+    reply = _call(args, "Status", pb.StatusRequest(groups=True))
     _emit(args, reply, lambda: reply_text.format_status(reply))
-    return int(bool(reply.problems or reply.ports_failing))
+    statuses = [reply, *(group.status for group in reply.groups)]
+    is_wrong = any(status.problems or status.ports_failing for status in statuses)
+    return int(is_wrong or _names_problem(reply.groups))
+
+
+def _names_problem(groups: Any) -> bool:
+    """Whether a group has not answered, or not done its part."""
+    return any(group.problem for group in groups)
 
 
 def apps(args: argparse.Namespace) -> int:
-    reply = _call(args, "Status", pb.StatusRequest(applications=True))
-    _emit(args, reply, lambda: reply_text.format_applications(reply.listed_applications))
-    return 0
+    reply = _call(args, "Status", pb.StatusRequest(applications=True, groups=True))
+    _emit(args, reply, lambda: reply_text.format_applications(reply))
+    return int(_names_problem(reply.groups))
 
 
 def ports(args: argparse.Namespace) -> int:
-    reply = _call(args, "Status", pb.StatusRequest(ports=True))
-    _emit(args, reply, lambda: reply_text.format_ports(reply.listed_ports))
-    return 0
+    reply = _call(args, "Status", pb.StatusRequest(ports=True, groups=True))
+    _emit(args, reply, lambda: reply_text.format_ports(reply))
+    return int(_names_problem(reply.groups))
 
 
 def backup(args: argparse.Namespace) -> int:
@@ -201,20 +209,22 @@ def explain(args: argparse.Namespace) -> int:
     node, colon, number = args.what.rpartition(":")
     if colon and number.isascii() and number.isdigit():
         request = pb.ExplainRequest(
-            port=pb.PortId(node=_check_name(node), port=_parse_port(number))
+            port=pb.PortId(node=_check_name(node), port=_parse_port(number)), groups=True
         )
+    elif "/" in args.what:
+        request = pb.ExplainRequest(connection=_check_name(args.what), groups=True)
     else:
-        request = pb.ExplainRequest(id=_check_name(args.what))
+        request = pb.ExplainRequest(id=_check_name(args.what), groups=True)
     reply = _call(args, "Explain", request)
     _emit(args, reply, lambda: str(reply.text))
-    return 0
+    return int(bool(reply.unanswered))
 
 
 def plan(args: argparse.Namespace) -> int:
-    request = pb.PlanRequest(proposal=_build_proposal(args), simulate=args.simulate)
+    request = pb.PlanRequest(proposal=_build_proposal(args), simulate=args.simulate, groups=True)
     reply = _call(args, "Plan", request, _SIMULATION_S if args.simulate else 30.0)
     _emit(args, reply, lambda: reply_text.format_plan(reply))
-    return 0
+    return int(_names_problem(reply.groups))
 
 
 def apply(args: argparse.Namespace) -> int:
@@ -236,15 +246,17 @@ def _apply_change(args: argparse.Namespace, proposal: pb.Proposal, action: str) 
 
 
 def rollback(args: argparse.Namespace) -> int:
-    if args.revision is None:
-        reply = _call(args, "Status", pb.StatusRequest(revisions=50))
-        _emit(args, reply, lambda: reply_text.format_revisions(reply.listed_revisions))
-        return 0
-    wait_s, revision = _parse_seconds(args.wait), _parse_revision(args.revision)
-    request = pb.RollbackRequest(key=new_key(), revision=revision, wait_s=wait_s)
+    if not args.revision and args.at is None:
+        reply = _call(args, "Status", pb.StatusRequest(revisions=50, groups=True))
+        _emit(args, reply, lambda: reply_text.format_revisions(reply))
+        return int(_names_problem(reply.groups))
+    wait_s = _parse_seconds(args.wait)
+    request = pb.RollbackRequest(key=new_key(), wait_s=wait_s, **_parse_revisions(args))
     reply = _call(args, "Rollback", request, 30.0 + wait_s)
-    _emit(args, reply, lambda: reply_text.format_change(f"rolled back to {revision}", reply))
-    return int(bool(reply.problems))
+    to = f"rolled back to {args.at or ' '.join(args.revision)}"
+    _emit(args, reply, lambda: reply_text.format_rollback(to, reply))
+    is_late = reply.problems or any(group.reply.problems for group in reply.groups)
+    return int(bool(is_late) or _names_problem(reply.groups))
 
 
 # ---- Options ----------------------------------------------------------------------------------
@@ -286,6 +298,33 @@ def _parse_port(text: str) -> int:
     if len(text) > 9:
         raise InputError(f"port {text}", "is not a port of a switch", "see `weft control ports`")
     return int(text)
+
+
+def _parse_revisions(args: argparse.Namespace) -> dict[str, Any]:
+    """Fields of a rollback: a time, a revision, or one of each group."""
+    if args.at is not None:
+        if args.revision:
+            problem = f"beside {' '.join(args.revision)}"
+            raise InputError(f"--at {args.at}", problem, "give a time or revisions")
+        return {"at_s": _parse_time(args.at)}
+    pairs = [text.partition("@")[::2] for text in args.revision]
+    if len(pairs) == 1 and not pairs[0][1]:
+        return {"revision": _parse_revision(pairs[0][0])}
+    groups = {_check_name(group): _parse_revision(number) for number, group in pairs}
+    if "" in groups or len(groups) < len(pairs):
+        problem = f"{' '.join(args.revision)} does not name each group once"
+        raise InputError("revisions", problem, "give one, or REVISION@GROUP of each group")
+    return {"groups": groups}
+
+
+def _parse_time(text: str) -> float:
+    if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 20:
+        return float(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError) as error:
+        remedy = "write YYYY-MM-DD HH:MM:SS, or seconds since 1970"
+        raise InputError(f"--at {text}", "is not a time", remedy) from error
 
 
 def _parse_revision(text: str) -> int:

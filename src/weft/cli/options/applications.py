@@ -287,7 +287,11 @@ def declare_control(command: Parser) -> None:
     backup.add_argument("output", metavar="BACKUP", help="the file to write")
     backup.add_argument("--replace", action="store_true", help="an older backup of that name")
     explain = _add_request(actions, "explain", "why a port or an application has its weights")
-    explain.add_argument("what", metavar="NODE:PORT|APP", help="a port, an id, or a name")
+    explain.add_argument(
+        "what",
+        metavar="NODE:PORT|APP|CONNECTION",
+        help="a port, an id or a name, or a connection: CLIENT/SEQUENCE",
+    )
     plan = _add_request(actions, "plan", "what a change would do to ports and applications")
     _add_proposal(plan)
     plan.add_argument("--simulate", action="store_true", help="try it on the simulated fabric too")
@@ -297,7 +301,15 @@ def declare_control(command: Parser) -> None:
     recluster = _add_request(actions, "recluster", about)
     rollback = _add_request(actions, "rollback", "hold an earlier revision, until `apply`")
     rollback.add_argument(
-        "revision", nargs="?", metavar="REVISION", help="without it, list revisions"
+        "revision",
+        nargs="*",
+        metavar="REVISION[@GROUP]",
+        help="without it, list revisions; with groups of controllers, one of each",
+    )
+    rollback.add_argument(
+        "--at",
+        metavar="TIME",
+        help="instead: the revisions of that time, as YYYY-MM-DD HH:MM:SS, or seconds since 1970",
     )
     for action in (apply, recluster, rollback):
         action.add_argument(

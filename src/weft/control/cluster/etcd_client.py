@@ -176,6 +176,11 @@ def is_created_at(key: str, revision: int) -> pb.Compare:
     return pb.Compare(target=pb.Compare.CREATE, key=key.encode(), create_revision=revision)
 
 
+def is_modified_at(key: str, revision: int) -> pb.Compare:
+    """0: it does not exist."""
+    return pb.Compare(target=pb.Compare.MOD, key=key.encode(), mod_revision=revision)
+
+
 def put(key: str, value: bytes, lease: int = 0) -> pb.RequestOp:
     return pb.RequestOp(request_put=pb.PutRequest(key=key.encode(), value=value, lease=lease))
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fweft/control/cluster/etcd.proto\x12\tweft.etcd\"d\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"I\n\x0eResponseHeader\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\"P\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\"y\n\rRangeResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12 \n\x03kvs\x18\x02 \x03(\x0b\x32\x13.weft.etcd.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\"8\n\x0bPutResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\"4\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\"Q\n\x13\x44\x65leteRangeResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03\"\xb5\x01\n\tRequestOp\x12\x30\n\rrequest_range\x18\x01 \x01(\x0b\x32\x17.weft.etcd.RangeRequestH\x00\x12,\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x15.weft.etcd.PutRequestH\x00\x12=\n\x14request_delete_range\x18\x03 \x01(\x0b\x32\x1d.weft.etcd.DeleteRangeRequestH\x00\x42\t\n\x07request\"\xbd\x01\n\nResponseOp\x12\x32\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x18.weft.etcd.RangeResponseH\x00\x12.\n\x0cresponse_put\x18\x02 \x01(\x0b\x32\x16.weft.etcd.PutResponseH\x00\x12?\n\x15response_delete_range\x18\x03 \x01(\x0b\x32\x1e.weft.etcd.DeleteRangeResponseH\x00\x42\n\n\x08response\"\xa5\x02\n\x07\x43ompare\x12\x30\n\x06result\x18\x01 \x01(\x0e\x32 .weft.etcd.Compare.CompareResult\x12\x30\n\x06target\x18\x02 \x01(\x0e\x32 .weft.etcd.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\"@\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\x12\x0b\n\x07GREATER\x10\x01\x12\x08\n\x04LESS\x10\x02\x12\r\n\tNOT_EQUAL\x10\x03\"<\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x12\t\n\x05VALUE\x10\x03\x42\x0e\n\x0ctarget_union\"\x7f\n\nTxnRequest\x12#\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x12.weft.etcd.Compare\x12%\n\x07success\x18\x02 \x03(\x0b\x32\x14.weft.etcd.RequestOp\x12%\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x14.weft.etcd.RequestOp\"u\n\x0bTxnResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12(\n\tresponses\x18\x03 \x03(\x0b\x32\x15.weft.etcd.ResponseOp\",\n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\x12\n\n\x02ID\x18\x02 \x01(\x03\"g\n\x12LeaseGrantResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x12\r\n\x05\x65rror\x18\x04 \x01(\t\" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"@\n\x13LeaseRevokeResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"\\\n\x16LeaseKeepAliveResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fweft/control/cluster/etcd.proto\x12\tweft.etcd\"d\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"I\n\x0eResponseHeader\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\"P\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\"y\n\rRangeResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12 \n\x03kvs\x18\x02 \x03(\x0b\x32\x13.weft.etcd.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\"8\n\x0bPutResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\"4\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\"Q\n\x13\x44\x65leteRangeResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03\"\xb5\x01\n\tRequestOp\x12\x30\n\rrequest_range\x18\x01 \x01(\x0b\x32\x17.weft.etcd.RangeRequestH\x00\x12,\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x15.weft.etcd.PutRequestH\x00\x12=\n\x14request_delete_range\x18\x03 \x01(\x0b\x32\x1d.weft.etcd.DeleteRangeRequestH\x00\x42\t\n\x07request\"\xbd\x01\n\nResponseOp\x12\x32\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x18.weft.etcd.RangeResponseH\x00\x12.\n\x0cresponse_put\x18\x02 \x01(\x0b\x32\x16.weft.etcd.PutResponseH\x00\x12?\n\x15response_delete_range\x18\x03 \x01(\x0b\x32\x1e.weft.etcd.DeleteRangeResponseH\x00\x42\n\n\x08response\"\xbd\x02\n\x07\x43ompare\x12\x30\n\x06result\x18\x01 \x01(\x0e\x32 .weft.etcd.Compare.CompareResult\x12\x30\n\x06target\x18\x02 \x01(\x0e\x32 .weft.etcd.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\"@\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\x12\x0b\n\x07GREATER\x10\x01\x12\x08\n\x04LESS\x10\x02\x12\r\n\tNOT_EQUAL\x10\x03\"<\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x12\t\n\x05VALUE\x10\x03\x42\x0e\n\x0ctarget_union\"\x7f\n\nTxnRequest\x12#\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x12.weft.etcd.Compare\x12%\n\x07success\x18\x02 \x03(\x0b\x32\x14.weft.etcd.RequestOp\x12%\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x14.weft.etcd.RequestOp\"u\n\x0bTxnResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12(\n\tresponses\x18\x03 \x03(\x0b\x32\x15.weft.etcd.ResponseOp\",\n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\x12\n\n\x02ID\x18\x02 \x01(\x03\"g\n\x12LeaseGrantResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x12\r\n\x05\x65rror\x18\x04 \x01(\t\" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"@\n\x13LeaseRevokeResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"\\\n\x16LeaseKeepAliveResponse\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.weft.etcd.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,25 +52,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESPONSEOP']._serialized_start=865
   _globals['_RESPONSEOP']._serialized_end=1054
   _globals['_COMPARE']._serialized_start=1057
-  _globals['_COMPARE']._serialized_end=1350
-  _globals['_COMPARE_COMPARERESULT']._serialized_start=1208
-  _globals['_COMPARE_COMPARERESULT']._serialized_end=1272
-  _globals['_COMPARE_COMPARETARGET']._serialized_start=1274
-  _globals['_COMPARE_COMPARETARGET']._serialized_end=1334
-  _globals['_TXNREQUEST']._serialized_start=1352
-  _globals['_TXNREQUEST']._serialized_end=1479
-  _globals['_TXNRESPONSE']._serialized_start=1481
-  _globals['_TXNRESPONSE']._serialized_end=1598
-  _globals['_LEASEGRANTREQUEST']._serialized_start=1600
-  _globals['_LEASEGRANTREQUEST']._serialized_end=1644
-  _globals['_LEASEGRANTRESPONSE']._serialized_start=1646
-  _globals['_LEASEGRANTRESPONSE']._serialized_end=1749
-  _globals['_LEASEREVOKEREQUEST']._serialized_start=1751
-  _globals['_LEASEREVOKEREQUEST']._serialized_end=1783
-  _globals['_LEASEREVOKERESPONSE']._serialized_start=1785
-  _globals['_LEASEREVOKERESPONSE']._serialized_end=1849
-  _globals['_LEASEKEEPALIVEREQUEST']._serialized_start=1851
-  _globals['_LEASEKEEPALIVEREQUEST']._serialized_end=1886
-  _globals['_LEASEKEEPALIVERESPONSE']._serialized_start=1888
-  _globals['_LEASEKEEPALIVERESPONSE']._serialized_end=1980
+  _globals['_COMPARE']._serialized_end=1374
+  _globals['_COMPARE_COMPARERESULT']._serialized_start=1232
+  _globals['_COMPARE_COMPARERESULT']._serialized_end=1296
+  _globals['_COMPARE_COMPARETARGET']._serialized_start=1298
+  _globals['_COMPARE_COMPARETARGET']._serialized_end=1358
+  _globals['_TXNREQUEST']._serialized_start=1376
+  _globals['_TXNREQUEST']._serialized_end=1503
+  _globals['_TXNRESPONSE']._serialized_start=1505
+  _globals['_TXNRESPONSE']._serialized_end=1622
+  _globals['_LEASEGRANTREQUEST']._serialized_start=1624
+  _globals['_LEASEGRANTREQUEST']._serialized_end=1668
+  _globals['_LEASEGRANTRESPONSE']._serialized_start=1670
+  _globals['_LEASEGRANTRESPONSE']._serialized_end=1773
+  _globals['_LEASEREVOKEREQUEST']._serialized_start=1775
+  _globals['_LEASEREVOKEREQUEST']._serialized_end=1807
+  _globals['_LEASEREVOKERESPONSE']._serialized_start=1809
+  _globals['_LEASEREVOKERESPONSE']._serialized_end=1873
+  _globals['_LEASEKEEPALIVEREQUEST']._serialized_start=1875
+  _globals['_LEASEKEEPALIVEREQUEST']._serialized_end=1910
+  _globals['_LEASEKEEPALIVERESPONSE']._serialized_start=1912
+  _globals['_LEASEKEEPALIVERESPONSE']._serialized_end=2004
 # @@protoc_insertion_point(module_scope)

@@ -209,7 +209,7 @@ class ReplicatedStore(Store):
         assert isinstance(db, _RecordingConnection)
         statements = db.statements = []
         try:
-            write_rows(db, rows, at_s, self._keep)
+            write_rows(db, rows, at_s, self.keep)
             write_facts(db, {"log": f"{self.history}:{index}"})
         finally:
             db.statements = None
@@ -300,7 +300,7 @@ class ReplicatedStore(Store):
         for suffix in ("-wal", "-shm"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
         os.replace(draft, self.path)
-        self._db = type(self).open(self.path, keep=self._keep)._db
+        self._db = type(self).open(self.path, keep=self.keep)._db
         self._read_position()
 
     def close(self) -> None:

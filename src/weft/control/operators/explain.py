@@ -1,8 +1,8 @@
 """Why a port has its weights, and an application its share: the numbers behind an explanation.
 
 `weft.control.operators.explain_text` writes them as text. Fields have the names of the service's
-messages. Entry points: `explain_port`, `explain_application`. Pure. Units: shares of the link,
-weights in the scheduler's units, seconds.
+messages. Entry points: `explain_port`, `explain_application`, `explain_connection`. Pure.
+Units: shares of the link, weights in the scheduler's units, seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.control.operators.forecast import (
     predict_slowdown,
 )
 from weft.control.policy.plan import PortPlan, application_name, find_name
-from weft.control.state.events import Refusal
+from weft.control.state.events import Connection, Refusal
 from weft.control.state.programming import find_port_plan, find_tables
 from weft.control.state.state import Application, State
 from weft.sensitivity.model import Hinges, Sensitivity
@@ -218,6 +218,49 @@ def explain_application(state: State, name: str) -> list[PortAccount] | Refusal:
     chosen = dict.fromkeys(port for _, port in sorted(shares))
     forecasts = {a.unit: forecast_application(state, a.id) for a in registrations}
     return [_drop_other_queues(_explain_port(state, port, forecasts)) for port in chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionAccount:
+    """A connection, its application's level and unit, and its managed ports.
+
+    `hops`: the ports of its paths, managed or not, by hop; empty: it has no path.
+    """
+
+    connection: Connection
+    level: int
+    unit: str
+    hops: tuple[tuple[PortName, ...], ...]
+    problem: str
+    ports: tuple[PortAccount, ...]
+
+
+def explain_connection(state: State, id_: str) -> ConnectionAccount | Refusal:
+    """The ports of an open connection, with the account of its application at each."""
+    connection = state.connections.get(id_)
+    if connection is None:
+        return Refusal("NOT_FOUND", f"connection {id_}", "is not open", "see weft control apps")
+    application = state.applications[connection.application]
+    missing = state.missing_paths.get(id_)
+    hops: list[tuple[PortName, ...]] = []
+    if state.paths is not None and missing is None:
+        hops = state.paths.list_hops(connection.source, connection.destination)
+    forecasts = {application.unit: forecast_application(state, application.id)}
+    accounts = [
+        _drop_other_queues(_explain_port(state, port, forecasts))
+        for hop in hops
+        for port in hop
+        if port in state.policies
+    ]
+    problem = "no fabric is known yet" if state.paths is None else str(missing or "")
+    return ConnectionAccount(
+        connection=connection,
+        level=state.level_of(application.name),
+        unit=application.unit,
+        hops=tuple(hops),
+        problem=problem,
+        ports=tuple(accounts),
+    )
 
 
 def find_registrations(state: State, name: str) -> list[Application]:

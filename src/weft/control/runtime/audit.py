@@ -24,6 +24,7 @@ from weft.control.state.events import (
     Deregister,
     Event,
     Expire,
+    Hold,
     ModelChanged,
     Refusal,
     Register,
@@ -58,7 +59,7 @@ class LogLine(str):
 
 # ---- Changes ----------------------------------------------------------------------------------
 
-_CHANGES = frozenset({Register, Deregister, Expire, Apply, Rollback, ModelChanged})
+_CHANGES = frozenset({Register, Deregister, Expire, Apply, Rollback, Hold, ModelChanged})
 
 
 def describe_changes(before: State, events: Sequence[Event], outcome: Outcome) -> list[LogLine]:
@@ -75,7 +76,9 @@ def describe_changes(before: State, events: Sequence[Event], outcome: Outcome) -
 def _describe(before: State, after: State, event: Event, answer: Answer) -> LogLine | None:
     """None for what has changed nothing, such as a repeated request."""
     match event:
-        case Register() | Deregister() | Apply() | Rollback() if before.answers.get(event.key):
+        case Register() | Deregister() | Apply() | Rollback() | Hold() if before.answers.get(
+            event.key
+        ):
             return None
         case Register() if isinstance(answer, Registered):
             return _describe_registration(event, answer)
@@ -90,6 +93,11 @@ def _describe(before: State, after: State, event: Event, answer: Answer) -> LogL
         case Rollback() if isinstance(answer, Applied):
             what = f"rolled back to revision {event.revision}, which is held"
             return _describe_operation(before, event.by, what, answer)
+        case Hold(revision=revision) if isinstance(answer, Applied):
+            of_all = "ended the rollback of all groups"
+            if revision is not None:
+                of_all = f"rolled back all groups: to revision {revision} here, which is held"
+            return _describe_operation(before, event.by, of_all, answer)
         case ModelChanged():
             return _describe_model(before, event)
         case _:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,7 @@ import scipy.optimize  # noqa: F401
 
 from weft.control.cluster.etcd_client import EtcdClient
 from weft.control.cluster.follower import Follower, encode_rows
+from weft.control.cluster.group_link import GroupLink, Held, Question, Reply
 from weft.control.cluster.member import Member
 from weft.control.cluster.ownership import Ownership
 from weft.control.cluster.replicated_store import Keys, LostOwnership, ReplicatedStore
@@ -35,7 +36,7 @@ from weft.control.runtime.audit import Log, LogLine
 from weft.control.runtime.config import Config, Etcd, describe_starvation, describe_unverified
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.edge_watch import EdgeWatch
-from weft.control.runtime.engine import Busy, Engine, Ticket
+from weft.control.runtime.engine import Busy, Engine, HoldRevision, Request, Ticket
 from weft.control.runtime.explorer import Explorer
 from weft.control.runtime.liveness import Liveness, report_standby
 from weft.control.runtime.reconcile import Reconciler
@@ -43,17 +44,19 @@ from weft.control.runtime.restore import TableWatch, restore_state
 from weft.control.service import grpc_server, local_socket
 from weft.control.service.access import Access
 from weft.control.service.calls import Bridge, Calls
+from weft.control.service.fabric_calls import FabricCalls
 from weft.control.service.limits import RateLimits
 from weft.control.service.refusals import Refused, raise_refusal
 from weft.control.state.events import (
     Answer,
     ApplicationModel,
+    Asker,
     FabricChanged,
-    Follow,
     ModelChanged,
     Refusal,
 )
 from weft.control.state.fabric_changes import find_paths
+from weft.control.state.group_changes import has_carried_out
 from weft.control.state.state import State
 from weft.control.store.sqlite_store import Store, StoredState
 from weft.errors import InputError
@@ -326,9 +329,14 @@ class _Controller:
             observe_commit=self.metrics.commit_s.observe if self.metrics else _ignore,
         )
         self.liveness = Liveness(self.engine)
-        self.follower = self._build_follower()
-        self.threads: list[Explorer | Reconciler | Follower] = [self.explorer, self.reconciler]
+        self.follower, self.link = self._build_follower(), self._build_link()
+        self.hold_problem = ""  # why a decision of all groups is not carried out
+        self.threads: list[Explorer | Reconciler | Follower | GroupLink] = [
+            self.explorer,
+            self.reconciler,
+        ]
         self.threads += [] if self.follower is None else [self.follower]
+        self.threads += [] if self.link is None else [self.link]
         self.reconciler.set_targets(dict(outcome.state.target), outcome.state.revision)
         self.log(_summarize(outcome.state, self.config.table))
 
@@ -349,6 +357,43 @@ class _Controller:
             cursors=lambda: self.engine.state.cursors,
             submit=self._submit_and_wait,
         )
+
+    def _build_link(self) -> GroupLink | None:
+        etcd = self.config.etcd
+        if etcd is None or self.client is None or not etcd.groups:
+            return None
+        link = GroupLink(self.client, f"/weft/{etcd.cluster}", etcd.group, tuple(etcd.groups))
+        link.carry_out = self._hold
+        return link
+
+    def _hold(self, held: Held) -> None:
+        """In the thread of the link: carries out what all groups have decided, once."""
+        group = self.engine.state.settings.group
+        if has_carried_out(self.engine.state, held.number):
+            self.hold_problem = ""
+            return
+        if held.revisions and group not in held.revisions:
+            return  # older than this group
+        by = Asker(name=held.by, is_operator=True)
+        revision = held.revisions.get(group)
+        answer = self._submit(HoldRevision(number=held.number, revision=revision, by=by))
+        if isinstance(answer, Refusal) and answer.code == "NOT_FOUND":
+            problem = f"a rollback of all groups cannot be carried out: {answer}"
+            if problem != self.hold_problem:
+                self.log(LogLine(problem, "error"))
+            self.hold_problem = problem
+
+    def _answer_group(
+        self, calls: Calls, loop: asyncio.AbstractEventLoop, question: Question
+    ) -> Reply:
+        """In the thread of the link."""
+        future = asyncio.run_coroutine_threadsafe(calls.answer_group(question), loop)
+        try:
+            return Reply(data=future.result())
+        except Refused as error:
+            return Reply(code=error.code, problem=str(error))
+        except (CancelledError, RuntimeError):  # its queries have ended
+            return Reply(problem="is ending; try again")
 
     def _stop_fenced(self, problem: str) -> None:
         """From any thread: another controller has the switches."""
@@ -373,8 +418,13 @@ class _Controller:
             self.log(LogLine(f"{count} cannot be managed: {name} {problem}", "warning"))
         return True
 
-    def _submit_and_wait(self, event: FabricChanged | Follow) -> bool:
+    def _submit_and_wait(self, event: Request) -> bool:
         """In a thread beside the engine's: whether the engine has carried it out."""
+        answer = self._submit(event)
+        return answer is not None and not isinstance(answer, Refusal)
+
+    def _submit(self, event: Request) -> Answer | None:
+        """The engine's answer; None: it is busy, or has ended."""
         answers: list[Answer] = []
         done = threading.Event()
 
@@ -385,11 +435,11 @@ class _Controller:
         try:
             self.engine.submit(Ticket([event], receive))
         except Busy:
-            return False
+            return None
         while not done.wait(_ENGINE_S):
             if self.engine.ended:
-                return False
-        return not isinstance(answers[0], Refusal)
+                return None
+        return answers[0]
 
     # ---- The event loop -----------------------------------------------------------------------
 
@@ -403,7 +453,8 @@ class _Controller:
             self.ownership.lost = self.stop
             if self.ownership.problem:
                 return
-        with ThreadPoolExecutor(4, thread_name_prefix="weft-control") as threads:
+        count = 1 + len(self.threads)
+        with ThreadPoolExecutor(count, thread_name_prefix="weft-control") as threads:
             running = [loop.run_in_executor(threads, self.engine.run)]
             try:
                 async with AsyncExitStack() as stack:
@@ -424,7 +475,16 @@ class _Controller:
 
     def _open_calls(self, bridge: Bridge, rates: RateLimits, stack: AsyncExitStack) -> Calls:
         access = Access(self.config.roles, self.log)
-        calls = Calls(self.engine, self.reconciler, bridge, rates, self._list_problems, access)
+        fabric, etcd = None, self.config.etcd
+        if self.link is not None and etcd is not None:
+            fabric = FabricCalls(self.link, etcd.find_group)
+        epoch = 0 if self.ownership is None else self.ownership.epoch
+        calls = Calls(
+            self.engine, self.reconciler, bridge, rates, self._list_problems, access, fabric, epoch
+        )
+        if self.link is not None:
+            loop = asyncio.get_running_loop()
+            self.link.answer = partial(self._answer_group, calls, loop)
         stack.callback(calls.close)
         return calls
 
@@ -497,5 +557,5 @@ class _Controller:
 
     def _list_problems(self) -> list[str]:
         following = () if self.follower is None else self.follower.problems.values()
-        table = (self.table_problem, *self.watch.problems.values())
+        table = (self.table_problem, self.hold_problem, *self.watch.problems.values())
         return [*table, *self.edge.list_problems(), *following]

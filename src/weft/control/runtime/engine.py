@@ -29,6 +29,7 @@ from weft.control.state.events import (
     Connect,
     Event,
     Expire,
+    Hold,
     Refusal,
     Renew,
     Renewed,
@@ -72,11 +73,23 @@ class RollbackTo:
     by: Asker | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldRevision:
+    """A decision of all groups; the store has the tables. None: ports follow the plan again."""
+
+    number: int
+    revision: int | None
+    by: Asker | None = None
+
+
+Request = Event | RollbackTo | HoldRevision
+
+
 @dataclass(slots=True)
 class Ticket:
     """Events of one caller. `done` gets all answers at once, in the engine's thread."""
 
-    events: Sequence[Event | RollbackTo]
+    events: Sequence[Request]
     done: Callable[[Sequence[Answer]], None]
     abandoned: bool = False  # the caller has gone: events that have not begun are dropped
     submitted_s: float = 0.0
@@ -243,15 +256,31 @@ class Engine:
         for ticket in tickets:
             ticket.done(list(islice(answers, len(ticket.events))))
 
-    def _prepare(self, event: Event | RollbackTo) -> Event | Refusal:
+    def _prepare(self, event: Request) -> Event | Refusal:
         """Adds what only the store has."""
-        if not isinstance(event, RollbackTo):
+        if not isinstance(event, RollbackTo | HoldRevision):
             return event
         try:
-            tables = self._store.tables_at(event.revision)
+            tables = {} if event.revision is None else self._store.tables_at(event.revision)
         except InputError as error:
             return Refusal("NOT_FOUND", error.where, error.problem, error.remedy)
+        if isinstance(event, HoldRevision):
+            return Hold(number=event.number, revision=event.revision, tables=tables, by=event.by)
         return Rollback(key=event.key, revision=event.revision, tables=tables, by=event.by)
+
+    def find_revision(self, revision: int | None, at_s: float | None) -> int | Refusal:
+        """The revision, or that of a time, if it is among the latest; from any thread."""
+        listed = self.revisions(min(LISTED_REVISIONS, self._store.keep))
+        latest = listed[0].revision if listed else 0
+        oldest = listed[-1].revision - 1 if listed else 0
+        if revision is None:
+            earlier = [r.revision for r in listed if at_s is not None and r.at_s <= at_s]
+            revision = earlier[0] if earlier else 0
+        if oldest <= revision <= latest:
+            return revision
+        problem = f"is not among the latest ({oldest} to {latest})"
+        remedy = "see weft control rollback"
+        return Refusal("NOT_FOUND", f"revision {revision}", problem, remedy)
 
     def _list_expiries(self, events: Sequence[Event], now_s: float) -> list[Event]:
         """Expired leases, to be run after the events: a renewal that waited counts.

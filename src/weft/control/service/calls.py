@@ -3,7 +3,8 @@
 Changes go through the engine's thread (`Bridge`), a few events of one caller at a time. Queries are
 computed beside it from a snapshot, in one thread (`Queries`): one of each caller at a time, so that
 all queries together take only part of Python's time. Simulations run as processes, one at a time,
-and end with their call. Entry points: `Calls.answer`, `Calls.acks`, `Calls.backup`. Units: seconds.
+and end with their call. Calls that concern all groups go through `FabricCalls`.
+Entry points: `Calls.answer`, `Calls.answer_group`, `Calls.acks`, `Calls.backup`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -14,34 +15,42 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from typing import Any, TypeVar
 
 import grpc
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from weft.control.operators.forecast import evaluate_proposal
+from weft.control.cluster.group_link import Question
+from weft.control.operators.forecast import ProposalEffects, evaluate_proposal
 from weft.control.operators.trial import Rates, TrialInput, build_trial_input, simulate_trials
-from weft.control.runtime.engine import Busy, Engine, RollbackTo, Ticket
+from weft.control.runtime.engine import Busy, Engine, Request, Ticket
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.service import read_requests
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.access import Access, Identity
+from weft.control.service.fabric_calls import CARRIED, EXPLAIN, PLAN, STATUS, FabricCalls, Vote
+from weft.control.service.group_replies import format_connection
 from weft.control.service.limits import EVENT_QUOTA, Caller, RateLimits
 from weft.control.service.methods import extra_cost, reply_class
 from weft.control.service.refusals import Refused, invalid, raise_refusal
 from weft.control.service.replies import (
     Snapshot,
+    build_group_plan,
     build_plan_reply,
     build_status,
     explain_application,
+    explain_connection,
     explain_port,
     port_problems,
 )
-from weft.control.state.events import Answer, Applied, Asker, Event, Refusal
+from weft.control.state.events import HELD, Answer, Applied, Asker, Proposal, Refusal
+from weft.control.state.request_key import Key
+from weft.control.state.state import State
 from weft.errors import InputError
 from weft.switches import PortName
 
@@ -56,7 +65,7 @@ class Bridge:
         self._answers: deque[tuple[asyncio.Future[_Answers], _Answers]] = deque()
         self._is_scheduled = False
 
-    async def ask(self, events: Sequence[Event | RollbackTo]) -> _Answers:
+    async def ask(self, events: Sequence[Request]) -> _Answers:
         """Answers to these events, once they are on disk."""
         future: asyncio.Future[_Answers] = self._loop.create_future()
         ticket = Ticket(events, partial(self._receive, future))
@@ -154,7 +163,10 @@ class Calls:
         rates: RateLimits,
         problems: Callable[[], Collection[str]],
         access: Access,
+        fabric: FabricCalls | None = None,
+        epoch: int = 0,
     ) -> None:
+        self._fabric, self._epoch = fabric, epoch  # None: there are no groups
         self._engine, self._reconciler, self._bridge = engine, reconciler, bridge
         self._rates, self._problems, self._access = rates, problems, access
         self._began_s = time.monotonic()
@@ -174,6 +186,8 @@ class Calls:
                 return await self._explain(call, request)
             case "Plan":
                 return await self._plan(call, request)
+            case "Rollback" if self._fabric is not None:
+                return await self._rollback_groups(call, request, self._fabric)
             case "Apply" | "Rollback":
                 return await self._change_ports(call, name, request)
             case _:
@@ -235,8 +249,14 @@ class Calls:
     # ---- Operators ----------------------------------------------------------------------------
 
     async def _status(self, call: Call, request: pb.StatusRequest) -> pb.StatusReply:
+        own = await self._own_status(call.caller, request)
+        if not request.groups or self._fabric is None:
+            return own
+        return await self._fabric.status(own, request)
+
+    async def _own_status(self, caller: Caller, request: pb.StatusRequest) -> pb.StatusReply:
         return await self.queries.answer(
-            call.caller, lambda: build_status(self._take_snapshot(request), request)
+            caller, lambda: build_status(self._take_snapshot(request), request)
         )
 
     def _take_snapshot(self, request: pb.StatusRequest) -> Snapshot:
@@ -271,21 +291,42 @@ class Calls:
             self._is_copying = False
 
     async def _explain(self, call: Call, request: pb.ExplainRequest) -> pb.ExplainReply:
+        own = partial(self._explain_own, call.caller, request)
+        if not request.groups or self._fabric is None:
+            return await own()
+        match request.WhichOneof("what"):
+            case "connection":
+                state, id_ = self._engine.state, read_requests.read_connection(request.connection)
+                account, reply = await self.queries.answer(
+                    call.caller, lambda: explain_connection(state, id_)
+                )
+                return await self._fabric.explain_connection(request, account, reply)
+            case "port":
+                return await self._fabric.explain_port(request, own)
+            case _:
+                return await self._fabric.explain_application(request, own)
+
+    async def _explain_own(self, caller: Caller, request: pb.ExplainRequest) -> pb.ExplainReply:
+        """From this controller's ports alone."""
         state = self._engine.state
         match request.WhichOneof("what"):
             case "port":
                 reply = partial(explain_port, state, read_requests.read_port(request.port))
             case "id":
                 reply = partial(explain_application, state, read_requests.read_subject(request.id))
+            case "connection":
+                id_ = read_requests.read_connection(request.connection)
+                reply = partial(_explain_path, state, id_)
             case _:
-                raise invalid("explain", "nothing is named", "name a port or an application")
-        return await self.queries.answer(call.caller, reply)
+                remedy = "name a port, an application or a connection"
+                raise invalid("explain", "nothing is named", remedy)
+        return await self.queries.answer(caller, reply)
 
     async def _plan(self, call: Call, request: pb.PlanRequest) -> pb.PlanReply:
         state, proposal = self._engine.state, read_requests.read_proposal(request.proposal)
-        effects = raise_refusal(
-            await self.queries.answer(call.caller, lambda: evaluate_proposal(state, proposal))
-        )
+        effects = await self._evaluate(call.caller, state, proposal)
+        if request.groups and self._fabric is not None:
+            return await self._plan_groups(call, request, state, effects, self._fabric)
         after, rates = effects.after, list[Rates]()
         if request.simulate:
             trials = await self.queries.answer(
@@ -294,18 +335,126 @@ class Calls:
             rates = await self.queries.simulate(*trials)
         return await self.queries.answer(call.caller, lambda: build_plan_reply(effects, *rates))
 
+    async def _evaluate(self, caller: Caller, state: State, proposal: Proposal) -> ProposalEffects:
+        return raise_refusal(
+            await self.queries.answer(caller, lambda: evaluate_proposal(state, proposal))
+        )
+
+    async def _plan_groups(
+        self,
+        call: Call,
+        request: pb.PlanRequest,
+        state: State,
+        effects: ProposalEffects,
+        fabric: FabricCalls,
+    ) -> pb.PlanReply:
+        """Other groups evaluate the proposal as if it were applied here."""
+        if request.simulate:
+            problem = "the ports of other groups cannot be simulated here"
+            raise invalid("simulate", problem, "leave it out")
+        own = await self.queries.answer(call.caller, lambda: build_group_plan(state, effects))
+        changed = set(state.applications) ^ set(effects.after.applications)
+        return await fabric.plan(own, request, state.last_registration, changed)
+
+    # ---- Other groups -------------------------------------------------------------------------
+
+    async def answer_group(self, question: Question) -> bytes:
+        """Another group asks; it has checked its caller's role."""
+        reply = await self._answer_question(question)
+        if isinstance(reply, Vote):
+            return msgspec.json.encode(reply)
+        return bytes(reply.SerializeToString())
+
+    async def _answer_question(self, question: Question) -> Any:
+        caller = self._rates.caller(f"group {question.home}")
+        match question.method:
+            case method if method == STATUS:
+                status = pb.StatusRequest.FromString(question.request)
+                return await self._own_status(caller, status)
+            case method if method == EXPLAIN:
+                explain = pb.ExplainRequest.FromString(question.request)
+                return await self._explain_own(caller, explain)
+            case method if method == PLAN:
+                return await self._plan_as(caller, question)
+            case method if method == CARRIED:
+                carried = self._report_carried(question.number)
+                if carried is None:
+                    raise Refused("UNAVAILABLE", "has not carried it out yet")
+                return carried
+            case _:
+                rollback = pb.RollbackRequest.FromString(question.request)
+                return self._vote(rollback)
+
+    async def _plan_as(self, caller: Caller, question: Question) -> pb.PlanReply:
+        """Ids are those that the home would give."""
+        state = self._engine.state
+        as_home = replace(
+            state,
+            settings=replace(state.settings, group=question.home),
+            last_registration=question.number,
+        )
+        request = pb.PlanRequest.FromString(question.request)
+        effects = await self._evaluate(
+            caller, as_home, read_requests.read_proposal(request.proposal)
+        )
+        return await self.queries.answer(caller, lambda: build_group_plan(as_home, effects))
+
+    def _vote(self, request: pb.RollbackRequest) -> Vote:
+        assert self._fabric is not None, "groups ask groups"
+        revision = None if request.HasField("at_s") else request.groups[self._fabric.group]
+        at_s = request.at_s if request.HasField("at_s") else None
+        found = raise_refusal(self._engine.find_revision(revision, at_s))
+        return Vote(revision=found, epoch=self._epoch)
+
+    def _report_carried(self, number: int) -> pb.RollbackReply | None:
+        """What a decision of all groups has changed here, and which ports lack their tables."""
+        row = self._engine.state.answers.get(Key(HELD, number))
+        if row is None or not isinstance(row.answer, Applied):
+            return None
+        ports = row.answer.ports
+        problems = port_problems(self._reconciler.find_unprogrammed(ports))
+        return pb.RollbackReply(revision=row.answer.revision, ports=len(ports), problems=problems)
+
+    async def _rollback_groups(
+        self, call: Call, request: pb.RollbackRequest, fabric: FabricCalls
+    ) -> pb.RollbackReply:
+        """All groups, or none."""
+        wait_s, key = read_requests.read_wait_s(request), read_requests.read_key(request.key)
+        fabric.check_rollback(request)
+        by = self._describe_asker(call.identity).name
+        held = await fabric.decide_rollback(request, key, by, partial(self._vote, request))
+        until_s = min(time.monotonic() + wait_s, call.until_s - _REPLY_S)
+        return await fabric.wait_carried(held, partial(self._report_carried, held.number), until_s)
+
+    # ---- Changes of ports ---------------------------------------------------------------------
+
     async def _change_ports(self, call: Call, name: str, request: Any) -> Any:
         """A proposal or a rollback, and which of its ports are not programmed in time."""
         wait_s = read_requests.read_wait_s(request)
+        request = self._choose_revision(request) if name == "Rollback" else request
         answer = await self._submit(call, request)
         assert isinstance(answer, Applied)
+        more: dict[str, Any] = {"ids": answer.ids} if name == "Apply" else {}
+        if name == "Apply" and self._fabric is not None:
+            by = self._describe_asker(call.identity).name
+            key = read_requests.read_key(request.key)
+            more["resumed"] = await self._fabric.resume_others(key, by)
         unprogrammed = await self._wait_programmed(call, answer.ports, wait_s)
         return reply_class(name)(
             revision=answer.revision,
             ports=len(answer.ports),
             problems=port_problems(unprogrammed),
-            **({"ids": answer.ids} if name == "Apply" else {}),
+            **more,
         )
+
+    def _choose_revision(self, request: pb.RollbackRequest) -> pb.RollbackRequest:
+        """The revision of a time, where one is given."""
+        if request.groups:
+            raise invalid("groups", "this controller has no groups", "give a revision")
+        if not request.HasField("at_s"):
+            return request
+        revision = raise_refusal(self._engine.find_revision(None, request.at_s))
+        return pb.RollbackRequest(key=request.key, revision=revision, wait_s=request.wait_s)
 
     async def _wait_programmed(
         self, call: Call, ports: Collection[PortName], wait_s: float
@@ -331,6 +480,12 @@ class Calls:
         else:
             unprogrammed = await asyncio.to_thread(self._reconciler.find_unprogrammed, ports)
         return unprogrammed, time.monotonic() - began_s
+
+
+def _explain_path(state: State, id_: str) -> pb.ExplainReply:
+    account, reply = explain_connection(state, id_)
+    reply.text = format_connection(account, reply.ports, {})
+    return reply
 
 
 def _ack(answer: Answer) -> pb.Ack:

@@ -138,6 +138,11 @@ def read_port(message: pb.PortId) -> PortName:
     return PortName(_check_host("node", message.node), message.port)
 
 
+def read_connection(text: str) -> str:
+    """Of what is to be explained."""
+    return _check_connection(text)
+
+
 def read_subject(text: str) -> str:
     """Of what is to be explained."""
     return _check_id(text) if "#" in text else _check_application(text)

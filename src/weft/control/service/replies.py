@@ -1,6 +1,7 @@
 """Replies to operators, as protobuf messages: status, plans, explanations.
 
-Entry points: `build_status`, `build_plan_reply`, `explain_port`, `explain_application`.
+Entry points: `build_status`, `build_plan_reply`, `build_group_plan`, `explain_port`,
+`explain_application`, `explain_connection`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from weft.control.operators import explain
-from weft.control.operators.explain import PortAccount, find_registrations
+from weft.control.operators.explain import ConnectionAccount, PortAccount, find_registrations
 from weft.control.operators.explain_text import format_applications, format_port
 from weft.control.operators.forecast import (
     ApplicationChange,
@@ -173,6 +174,22 @@ def build_plan_reply(
     )
 
 
+def build_group_plan(state: State, effects: ProposalEffects) -> pb.PlanReply:
+    """A group's part of a plan: its ports, and what they mean to every registration."""
+    before, after = forecast_all(state), forecast_all(effects.after)
+    registrations = dict(state.applications) | dict(effects.after.applications)
+    reply = build_plan_reply(effects)
+    del reply.applications[:]
+    for id_, registration in registrations.items():
+        change = ApplicationChange(
+            id=id_, name=registration.name, before=before.get(id_), after=after.get(id_)
+        )
+        forecast = _build_forecast(change, None, None)
+        forecast.unit = registration.unit
+        reply.applications.append(forecast)
+    return reply
+
+
 def _build_port_change(effects: ProposalEffects, change: PortChange) -> pb.PortChange:
     levels = effects.after.settings.all_levels
     before, after = change.before, change.after
@@ -217,6 +234,12 @@ def explain_application(state: State, name: str) -> pb.ExplainReply:
     accounts = raise_refusal(explain.explain_application(state, name))
     text = format_applications(state, find_registrations(state, name), accounts)
     return pb.ExplainReply(text=text, ports=[_build_account(account) for account in accounts])
+
+
+def explain_connection(state: State, id_: str) -> tuple[ConnectionAccount, pb.ExplainReply]:
+    """The account, and its managed ports as a reply without text."""
+    account = raise_refusal(explain.explain_connection(state, id_))
+    return account, pb.ExplainReply(ports=[_build_account(port) for port in account.ports])
 
 
 def _build_account(account: PortAccount) -> pb.PortAccount:

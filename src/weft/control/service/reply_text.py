@@ -1,7 +1,7 @@
 """The controller's replies as tables, for people.
 
 Entry points: `format_status`, `format_applications`, `format_ports`, `format_revisions`,
-`format_plan`, `format_change`.
+`format_plan`, `format_change`, `format_rollback`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,22 @@ _MAX_LISTED = 20  # ports that are named
 
 
 def format_status(reply: pb.StatusReply) -> str:
+    """Of each group of controllers, where there are several."""
+    if not reply.groups:
+        return _format_own_status(reply)
+    parts = []
+    for group in reply.groups:
+        text = group.problem and f"problem: {group.problem}"
+        lines = (text or _format_own_status(group.status)).splitlines()
+        parts.append("\n".join([f"group {group.group}", *(f"  {line}" for line in lines)]))
+    return "\n".join(parts)
+
+
+def _list_unanswered(groups: Any) -> list[str]:
+    return [f"group {g.group} is missing: {g.problem}" for g in groups if g.problem]
+
+
+def _format_own_status(reply: pb.StatusReply) -> str:
     lines = [
         f"revision {reply.revision}{_format_rollback(reply)}: {_format_programmed(reply)}",
         f"{format_count(reply.applications, 'application')}, "
@@ -48,9 +64,10 @@ def _format_pathless(reply: pb.StatusReply) -> str:
     return f" ({count} without a path)" if count else ""
 
 
-def format_applications(applications: Sequence[pb.ApplicationState]) -> str:
+def format_applications(reply: pb.StatusReply) -> str:
+    applications = reply.listed_applications
     if not applications:
-        return "No application is registered."
+        return "\n".join(["No application is registered.", *_list_unanswered(reply.groups)])
     heads = ("id", "level", "connections", "ports", "lease", "least share", "slowdown", "predicted")
     rows = [
         (
@@ -65,16 +82,17 @@ def format_applications(applications: Sequence[pb.ApplicationState]) -> str:
         )
         for application in applications
     ]
-    return format_table(heads, rows, 1)
+    return "\n".join([format_table(heads, rows, 1), *_list_unanswered(reply.groups)])
 
 
 def _format_lease(application: pb.ApplicationState) -> str:
     return f"{application.left_s:.1f} of {application.ttl_s:g} s" if application.ttl_s else "none"
 
 
-def format_ports(ports: Sequence[pb.PortState]) -> str:
+def format_ports(reply: pb.StatusReply) -> str:
+    ports, unanswered = reply.listed_ports, _list_unanswered(reply.groups)
     if not ports:
-        return "No port is programmed."
+        return "\n".join(["No port is programmed.", *unanswered])
     heads = ("port", "state", "for", "applications", "weights")
     rows = [
         (
@@ -87,10 +105,22 @@ def format_ports(ports: Sequence[pb.PortState]) -> str:
         for port in ports
     ]
     problems = [f"{_format_port(port.port)}: {port.problem}" for port in ports if port.problem]
-    return "\n".join([format_table(heads, rows, 2), *problems])
+    return "\n".join([format_table(heads, rows, 2), *problems, *unanswered])
 
 
-def format_revisions(revisions: Sequence[pb.Revision]) -> str:
+def format_revisions(reply: pb.StatusReply) -> str:
+    """Of each group of controllers, where there are several."""
+    if not reply.groups:
+        return _format_own_revisions(reply.listed_revisions)
+    parts = [
+        f"group {group.group}\n{_format_own_revisions(group.status.listed_revisions)}"
+        for group in reply.groups
+        if not group.problem
+    ]
+    return "\n\n".join([*parts, *_list_unanswered(reply.groups)])
+
+
+def _format_own_revisions(revisions: Sequence[pb.Revision]) -> str:
     if not revisions:
         return "No revision yet: no port is programmed."
     rows = [
@@ -107,6 +137,14 @@ def format_plan(reply: pb.PlanReply) -> str:
     mean = f"mean slowdown of all applications {before}, {after}"
     parts = [_format_forecasts(reply.applications)] if reply.applications else []
     parts += [_format_port_changes(reply.ports)] if reply.ports else ["No port would change."]
+    if reply.groups:
+        counts = [
+            f"group {group.group}: {format_count(group.ports, 'port')} would change"
+            for group in reply.groups
+            if not group.problem
+        ]
+        parts.append("\n".join([*counts, *_list_unanswered(reply.groups)]))
+        mean += " of these groups" if _list_unanswered(reply.groups) else ""
     return "\n\n".join([*parts, mean])
 
 
@@ -153,7 +191,27 @@ def format_change(title: str, reply: pb.ApplyReply | pb.RollbackReply) -> str:
         f"not yet: {_format_port(problem.port)}: {problem.problem}" for problem in reply.problems
     ]
     omitted = [f"and {len(lines) - _MAX_LISTED} more ports"] if len(lines) > _MAX_LISTED else []
-    return "\n".join([head, *lines[:_MAX_LISTED], *omitted])
+    resumed = ""
+    if isinstance(reply, pb.ApplyReply) and reply.resumed:
+        resumed = f"the rollback ends in {', '.join(reply.resumed)} too"
+    return "\n".join([head, *lines[:_MAX_LISTED], *omitted, *([resumed] if resumed else [])])
+
+
+def format_rollback(title: str, reply: pb.RollbackReply) -> str:
+    """What each group has done; the rollback is decided for all of them."""
+    if not reply.groups:
+        return format_change(title, reply)
+    lines = []
+    for group in reply.groups:
+        head = f"group {group.group}: rolled back to {group.to}"
+        if not group.problem:
+            lines.append(format_change(head, group.reply))
+            continue
+        lines.append(
+            f"group {group.group}: to be rolled back to {group.to}, not done yet: {group.problem}; "
+            "it follows when one of its controllers runs"
+        )
+    return "\n".join([f"{title}: decided for all groups", *lines])
 
 
 # ---- Cells ------------------------------------------------------------------------------------

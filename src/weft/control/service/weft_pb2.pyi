@@ -127,17 +127,19 @@ class PortId(_message.Message):
     def __init__(self, node: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ("applications", "ports", "revisions")
+    __slots__ = ("applications", "ports", "revisions", "groups")
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     applications: bool
     ports: bool
     revisions: int
-    def __init__(self, applications: _Optional[bool] = ..., ports: _Optional[bool] = ..., revisions: _Optional[int] = ...) -> None: ...
+    groups: bool
+    def __init__(self, applications: _Optional[bool] = ..., ports: _Optional[bool] = ..., revisions: _Optional[int] = ..., groups: _Optional[bool] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("revision", "programmed", "held", "applications", "connections", "connections_without_path", "ports", "ports_pending", "ports_failing", "drifts", "up_s", "levels", "models", "problems", "listed_applications", "listed_ports", "listed_revisions")
+    __slots__ = ("revision", "programmed", "held", "applications", "connections", "connections_without_path", "ports", "ports_pending", "ports_failing", "drifts", "up_s", "levels", "models", "problems", "listed_applications", "listed_ports", "listed_revisions", "groups")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PROGRAMMED_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +157,7 @@ class StatusReply(_message.Message):
     LISTED_APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     LISTED_PORTS_FIELD_NUMBER: _ClassVar[int]
     LISTED_REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     revision: int
     programmed: int
     held: int
@@ -172,7 +175,26 @@ class StatusReply(_message.Message):
     listed_applications: _containers.RepeatedCompositeFieldContainer[ApplicationState]
     listed_ports: _containers.RepeatedCompositeFieldContainer[PortState]
     listed_revisions: _containers.RepeatedCompositeFieldContainer[Revision]
-    def __init__(self, revision: _Optional[int] = ..., programmed: _Optional[int] = ..., held: _Optional[int] = ..., applications: _Optional[int] = ..., connections: _Optional[int] = ..., connections_without_path: _Optional[int] = ..., ports: _Optional[int] = ..., ports_pending: _Optional[int] = ..., ports_failing: _Optional[int] = ..., drifts: _Optional[int] = ..., up_s: _Optional[float] = ..., levels: _Optional[int] = ..., models: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., listed_applications: _Optional[_Iterable[_Union[ApplicationState, _Mapping]]] = ..., listed_ports: _Optional[_Iterable[_Union[PortState, _Mapping]]] = ..., listed_revisions: _Optional[_Iterable[_Union[Revision, _Mapping]]] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
+    def __init__(self, revision: _Optional[int] = ..., programmed: _Optional[int] = ..., held: _Optional[int] = ..., applications: _Optional[int] = ..., connections: _Optional[int] = ..., connections_without_path: _Optional[int] = ..., ports: _Optional[int] = ..., ports_pending: _Optional[int] = ..., ports_failing: _Optional[int] = ..., drifts: _Optional[int] = ..., up_s: _Optional[float] = ..., levels: _Optional[int] = ..., models: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., listed_applications: _Optional[_Iterable[_Union[ApplicationState, _Mapping]]] = ..., listed_ports: _Optional[_Iterable[_Union[PortState, _Mapping]]] = ..., listed_revisions: _Optional[_Iterable[_Union[Revision, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ...) -> None: ...
+
+class GroupStatus(_message.Message):
+    __slots__ = ("group", "problem", "status")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    problem: str
+    status: StatusReply
+    def __init__(self, group: _Optional[str] = ..., problem: _Optional[str] = ..., status: _Optional[_Union[StatusReply, _Mapping]] = ...) -> None: ...
+
+class GroupProblem(_message.Message):
+    __slots__ = ("group", "problem")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    problem: str
+    def __init__(self, group: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class Revision(_message.Message):
     __slots__ = ("revision", "at_s", "cause", "ports")
@@ -237,23 +259,29 @@ class PortState(_message.Message):
     def __init__(self, port: _Optional[_Union[PortId, _Mapping]] = ..., applications: _Optional[int] = ..., queue_of: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[int]] = ..., state: _Optional[str] = ..., problem: _Optional[str] = ..., since_s: _Optional[float] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("port", "id")
+    __slots__ = ("port", "id", "connection", "groups")
     PORT_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     port: PortId
     id: str
-    def __init__(self, port: _Optional[_Union[PortId, _Mapping]] = ..., id: _Optional[str] = ...) -> None: ...
+    connection: str
+    groups: bool
+    def __init__(self, port: _Optional[_Union[PortId, _Mapping]] = ..., id: _Optional[str] = ..., connection: _Optional[str] = ..., groups: _Optional[bool] = ...) -> None: ...
 
 class ExplainReply(_message.Message):
-    __slots__ = ("text", "ports")
+    __slots__ = ("text", "ports", "unanswered")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     text: str
     ports: _containers.RepeatedCompositeFieldContainer[PortAccount]
-    def __init__(self, text: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortAccount, _Mapping]]] = ...) -> None: ...
+    unanswered: _containers.RepeatedCompositeFieldContainer[GroupProblem]
+    def __init__(self, text: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[PortAccount, _Mapping]]] = ..., unanswered: _Optional[_Iterable[_Union[GroupProblem, _Mapping]]] = ...) -> None: ...
 
 class PortAccount(_message.Message):
-    __slots__ = ("port", "units", "managed_share", "step", "gap", "queues", "applications")
+    __slots__ = ("port", "units", "managed_share", "step", "gap", "queues", "applications", "group")
     PORT_FIELD_NUMBER: _ClassVar[int]
     UNITS_FIELD_NUMBER: _ClassVar[int]
     MANAGED_SHARE_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +289,7 @@ class PortAccount(_message.Message):
     GAP_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     port: PortId
     units: int
     managed_share: float
@@ -268,7 +297,8 @@ class PortAccount(_message.Message):
     gap: float
     queues: _containers.RepeatedCompositeFieldContainer[QueueAccount]
     applications: _containers.RepeatedCompositeFieldContainer[Assigned]
-    def __init__(self, port: _Optional[_Union[PortId, _Mapping]] = ..., units: _Optional[int] = ..., managed_share: _Optional[float] = ..., step: _Optional[int] = ..., gap: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueAccount, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[Assigned, _Mapping]]] = ...) -> None: ...
+    group: str
+    def __init__(self, port: _Optional[_Union[PortId, _Mapping]] = ..., units: _Optional[int] = ..., managed_share: _Optional[float] = ..., step: _Optional[int] = ..., gap: _Optional[float] = ..., queues: _Optional[_Iterable[_Union[QueueAccount, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[Assigned, _Mapping]]] = ..., group: _Optional[str] = ...) -> None: ...
 
 class QueueAccount(_message.Message):
     __slots__ = ("queue", "levels", "weight", "what")
@@ -339,28 +369,42 @@ class Proposal(_message.Message):
     def __init__(self, register: _Optional[_Iterable[_Union[NewApplication, _Mapping]]] = ..., deregister: _Optional[_Iterable[str]] = ..., recluster: _Optional[bool] = ...) -> None: ...
 
 class PlanRequest(_message.Message):
-    __slots__ = ("proposal", "simulate")
+    __slots__ = ("proposal", "simulate", "groups")
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     SIMULATE_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     proposal: Proposal
     simulate: bool
-    def __init__(self, proposal: _Optional[_Union[Proposal, _Mapping]] = ..., simulate: _Optional[bool] = ...) -> None: ...
+    groups: bool
+    def __init__(self, proposal: _Optional[_Union[Proposal, _Mapping]] = ..., simulate: _Optional[bool] = ..., groups: _Optional[bool] = ...) -> None: ...
 
 class PlanReply(_message.Message):
-    __slots__ = ("ports", "applications", "slowdown_before", "slowdown_after", "at_least_before", "at_least_after")
+    __slots__ = ("ports", "applications", "slowdown_before", "slowdown_after", "at_least_before", "at_least_after", "groups")
     PORTS_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_BEFORE_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_AFTER_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_BEFORE_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_AFTER_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     ports: _containers.RepeatedCompositeFieldContainer[PortChange]
     applications: _containers.RepeatedCompositeFieldContainer[Forecast]
     slowdown_before: float
     slowdown_after: float
     at_least_before: bool
     at_least_after: bool
-    def __init__(self, ports: _Optional[_Iterable[_Union[PortChange, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[Forecast, _Mapping]]] = ..., slowdown_before: _Optional[float] = ..., slowdown_after: _Optional[float] = ..., at_least_before: _Optional[bool] = ..., at_least_after: _Optional[bool] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[GroupPlan]
+    def __init__(self, ports: _Optional[_Iterable[_Union[PortChange, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[Forecast, _Mapping]]] = ..., slowdown_before: _Optional[float] = ..., slowdown_after: _Optional[float] = ..., at_least_before: _Optional[bool] = ..., at_least_after: _Optional[bool] = ..., groups: _Optional[_Iterable[_Union[GroupPlan, _Mapping]]] = ...) -> None: ...
+
+class GroupPlan(_message.Message):
+    __slots__ = ("group", "problem", "ports")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    problem: str
+    ports: int
+    def __init__(self, group: _Optional[str] = ..., problem: _Optional[str] = ..., ports: _Optional[int] = ...) -> None: ...
 
 class PortChange(_message.Message):
     __slots__ = ("port", "queue_of_before", "weights_before", "queue_of_after", "weights_after")
@@ -377,7 +421,7 @@ class PortChange(_message.Message):
     def __init__(self, port: _Optional[_Union[PortId, _Mapping]] = ..., queue_of_before: _Optional[_Iterable[int]] = ..., weights_before: _Optional[_Iterable[int]] = ..., queue_of_after: _Optional[_Iterable[int]] = ..., weights_after: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Forecast(_message.Message):
-    __slots__ = ("id", "application", "share_before", "share_after", "slowdown_before", "slowdown_after", "completion_before_s", "completion_after_s", "simulated_before_bps", "simulated_after_bps", "at_least_before", "at_least_after")
+    __slots__ = ("id", "application", "share_before", "share_after", "slowdown_before", "slowdown_after", "completion_before_s", "completion_after_s", "simulated_before_bps", "simulated_after_bps", "at_least_before", "at_least_after", "unit")
     ID_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     SHARE_BEFORE_FIELD_NUMBER: _ClassVar[int]
@@ -390,6 +434,7 @@ class Forecast(_message.Message):
     SIMULATED_AFTER_BPS_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_BEFORE_FIELD_NUMBER: _ClassVar[int]
     AT_LEAST_AFTER_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
     id: str
     application: str
     share_before: float
@@ -402,7 +447,8 @@ class Forecast(_message.Message):
     simulated_after_bps: float
     at_least_before: bool
     at_least_after: bool
-    def __init__(self, id: _Optional[str] = ..., application: _Optional[str] = ..., share_before: _Optional[float] = ..., share_after: _Optional[float] = ..., slowdown_before: _Optional[float] = ..., slowdown_after: _Optional[float] = ..., completion_before_s: _Optional[float] = ..., completion_after_s: _Optional[float] = ..., simulated_before_bps: _Optional[float] = ..., simulated_after_bps: _Optional[float] = ..., at_least_before: _Optional[bool] = ..., at_least_after: _Optional[bool] = ...) -> None: ...
+    unit: str
+    def __init__(self, id: _Optional[str] = ..., application: _Optional[str] = ..., share_before: _Optional[float] = ..., share_after: _Optional[float] = ..., slowdown_before: _Optional[float] = ..., slowdown_after: _Optional[float] = ..., completion_before_s: _Optional[float] = ..., completion_after_s: _Optional[float] = ..., simulated_before_bps: _Optional[float] = ..., simulated_after_bps: _Optional[float] = ..., at_least_before: _Optional[bool] = ..., at_least_after: _Optional[bool] = ..., unit: _Optional[str] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
     __slots__ = ("key", "proposal", "wait_s")
@@ -415,16 +461,18 @@ class ApplyRequest(_message.Message):
     def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., proposal: _Optional[_Union[Proposal, _Mapping]] = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class ApplyReply(_message.Message):
-    __slots__ = ("ids", "revision", "ports", "problems")
+    __slots__ = ("ids", "revision", "ports", "problems", "resumed")
     IDS_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     revision: int
     ports: int
     problems: _containers.RepeatedCompositeFieldContainer[PortProblem]
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ..., ports: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[PortProblem, _Mapping]]] = ...) -> None: ...
+    resumed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., revision: _Optional[int] = ..., ports: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[PortProblem, _Mapping]]] = ..., resumed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PortProblem(_message.Message):
     __slots__ = ("port", "problem")
@@ -435,24 +483,49 @@ class PortProblem(_message.Message):
     def __init__(self, port: _Optional[_Union[PortId, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class RollbackRequest(_message.Message):
-    __slots__ = ("key", "revision", "wait_s")
+    __slots__ = ("key", "revision", "wait_s", "groups", "at_s")
+    class GroupsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     KEY_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
     key: Key
     revision: int
     wait_s: float
-    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., revision: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
+    groups: _containers.ScalarMap[str, int]
+    at_s: float
+    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., revision: _Optional[int] = ..., wait_s: _Optional[float] = ..., groups: _Optional[_Mapping[str, int]] = ..., at_s: _Optional[float] = ...) -> None: ...
 
 class RollbackReply(_message.Message):
-    __slots__ = ("revision", "ports", "problems")
+    __slots__ = ("revision", "ports", "problems", "groups")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     revision: int
     ports: int
     problems: _containers.RepeatedCompositeFieldContainer[PortProblem]
-    def __init__(self, revision: _Optional[int] = ..., ports: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[PortProblem, _Mapping]]] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[GroupRollback]
+    def __init__(self, revision: _Optional[int] = ..., ports: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[PortProblem, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupRollback, _Mapping]]] = ...) -> None: ...
+
+class GroupRollback(_message.Message):
+    __slots__ = ("group", "to", "problem", "reply")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    to: int
+    problem: str
+    reply: RollbackReply
+    def __init__(self, group: _Optional[str] = ..., to: _Optional[int] = ..., problem: _Optional[str] = ..., reply: _Optional[_Union[RollbackReply, _Mapping]] = ...) -> None: ...
 
 class BackupRequest(_message.Message):
     __slots__ = ()

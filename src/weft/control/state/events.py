@@ -30,6 +30,9 @@ class ApplicationModel(Struct, frozen=True, kw_only=True):
     baseline_s: float | None = None
 
 
+HELD = "groups:held"  # the cursor of decisions of all groups
+
+
 class Connection(Struct, frozen=True, kw_only=True):
     """Traffic of a registration between two hosts, by the names that its client gave."""
 
@@ -163,6 +166,23 @@ class Follow:
     is_whole: bool = False
 
 
+class Hold(Struct, frozen=True, kw_only=True):
+    """All groups have decided: this one gets these tables of a revision, until the next decision.
+
+    No revision: ports follow the plan again. `number` is the decision's; each counts once.
+    """
+
+    number: int
+    revision: int | None
+    tables: Mapping[PortName, Tables]
+    by: Asker | None = None
+
+    @property
+    def key(self) -> Key:
+        """No client's: their names have no colon."""
+        return Key(HELD, self.number)
+
+
 class ModelChanged(Struct, frozen=True, kw_only=True):
     """The table has this model now, or no longer has it (None)."""
 
@@ -182,6 +202,7 @@ Event = (
     | FabricChanged
     | ModelChanged
     | Follow
+    | Hold
 )
 
 

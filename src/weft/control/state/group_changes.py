@@ -4,7 +4,8 @@ Every group of switches has a controller. All of them know all registrations and
 each solves the ports of its own switches. A registration's *home* is the group that made it: only
 its controller renews it, connects under it, or ends it; the others follow its log. Rows of a log
 come in order, each once (`State.cursors`), so nothing that was closed comes back. Models and levels
-are those of the group that publishes them. Entry points: `follow`, `find_home`. Pure.
+are those of the group that publishes them. Rollbacks are decided for all groups, and each carries
+them out once. Entry points: `follow`, `hold`, `find_home`. Pure.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ from dataclasses import replace
 from math import inf
 
 from weft.control.state.events import (
+    HELD,
     ApplicationRow,
+    Apply,
     ConnectionRow,
     CursorRow,
     Disconnect,
     Done,
     Follow,
+    Hold,
     LevelsRow,
     ModelRow,
+    Proposal,
     Refusal,
+    Rollback,
     Row,
 )
-from weft.control.state.operator_changes import use_models
+from weft.control.state.operator_changes import apply, rollback, use_models
 from weft.control.state.programming import settle
 from weft.control.state.requests import (
     add_connection,
@@ -53,6 +59,27 @@ def follow(state: State, event: Follow) -> Step:
     rows.append(CursorRow(group=event.group, position=event.position))
     cursors = {**state.cursors, event.group: event.position}
     return Step(state=replace(state, cursors=cursors), rows=tuple(rows), answer=Done(), ports=ports)
+
+
+def hold(state: State, event: Hold) -> Step:
+    """A rollback of all groups, or its end, at this one."""
+    if has_carried_out(state, event.number):
+        return Step(state=state)
+    if event.revision is None:
+        step = apply(state, Apply(key=event.key, proposal=Proposal(), now_s=0.0, by=event.by))
+    else:
+        key, revision, tables = event.key, event.revision, event.tables
+        step = rollback(state, Rollback(key=key, revision=revision, tables=tables, by=event.by))
+    if isinstance(step.answer, Refusal):
+        return refuse(state, step.answer)
+    row = CursorRow(group=HELD, position=str(event.number))
+    cursors = {**step.state.cursors, row.group: row.position}
+    return replace(step, state=replace(step.state, cursors=cursors), rows=(*step.rows, row))
+
+
+def has_carried_out(state: State, number: int) -> bool:
+    """Whether this group has carried out a decision of all groups, or a later one."""
+    return int(state.cursors.get(HELD, "0")) >= number
 
 
 def _follow_models(state: State, event: Follow) -> Step:

@@ -7,7 +7,7 @@ paths are cached. Ports that no driver can program are left out. Entry point: `P
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -39,6 +39,25 @@ class Paths:
         for first in links.values():
             ports.update(self._ports_from(first.node, start, end))
         return tuple(sorted(ports))
+
+    def list_hops(self, source: str, destination: str) -> list[tuple[PortName, ...]]:
+        """All ports of all equal paths, managed or not, by hop."""
+        start, end = self.host(source), self.host(destination)
+        hops: list[tuple[PortName, ...]] = []
+        layer, reached = [] if start == end else [start], {start, end}
+        while layer:
+            outputs = [Port(node, port) for node in layer for port in self._exits(node, start, end)]
+            hops.append(tuple(map(self.name, outputs)))
+            ends = [self.fabric.neighbors(port.node)[port.port].node for port in outputs]
+            layer = [node for node in dict.fromkeys(ends) if node not in reached]
+            reached.update(layer)
+        return hops
+
+    def _exits(self, node: int, source: int, destination: int) -> Iterable[int]:
+        """Ports by which packets leave a node, the source too."""
+        if node == source:
+            return self.fabric.neighbors(node)
+        return self._outputs(node, source, destination)
 
     def _ports_from(self, node: int, source: int, destination: int) -> tuple[Port, ...]:
         """Managed ports from a node on; the part that hosts of a switch share is searched once."""

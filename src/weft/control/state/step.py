@@ -22,6 +22,7 @@ from weft.control.state.events import (
     Expire,
     FabricChanged,
     Follow,
+    Hold,
     ModelChanged,
     Register,
     Renew,
@@ -42,6 +43,7 @@ _STEPS: dict[type[Any], Callable[[State, Any], Step]] = {
     FabricChanged: fabric_changes.change_fabric,
     ModelChanged: operator_changes.change_model,
     Follow: group_changes.follow,
+    Hold: group_changes.hold,
     Apply: operator_changes.apply,
     Rollback: operator_changes.rollback,
 }

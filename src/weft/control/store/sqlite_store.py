@@ -97,7 +97,7 @@ class Store:
     connection_class = sqlite3.Connection
 
     def __init__(self, path: Path, db: sqlite3.Connection, keep: int) -> None:
-        self.path, self._db, self._keep = path, db, keep
+        self.path, self._db, self.keep = path, db, keep
 
     @classmethod
     def open(cls, path: str | Path, *, keep: int = REVISIONS) -> Self:
@@ -194,6 +194,8 @@ class Store:
             later = f"WHERE revision > {revision:d} ORDER BY revision DESC"
             undone = list(read_rows(self._db, "undo", later))
             target = self._target()
+        if latest is None and revision == 0:
+            return target
         if latest is None or not oldest <= revision <= latest:
             stored = "none yet" if latest is None else f"{oldest} to {latest}"
             raise InputError(
@@ -211,7 +213,7 @@ class Store:
     def commit(self, rows: Iterable[Row], at_s: float) -> None:
         """All of them on disk, or none; `at_s` is the time of day for revisions."""
         with self.transaction() as db:
-            write_rows(db, rows, at_s, self._keep)
+            write_rows(db, rows, at_s, self.keep)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -127,14 +127,20 @@ def allocate(
     count = len(ports)
     all_units = _check_units(_spread_over_ports("units", units, count))
     budget = _compute_budget(all_units, _spread_over_ports("capacity", capacity, count))
+    return _solve_ports(models, ports, all_units, budget)
+
+
+def _solve_ports(models: Models, ports: Ports, units: Ints, budget: Ints) -> Allocation:
+    """`units` of each link, `budget` of them for these applications."""
+    count = len(ports)
     weights = np.empty(len(ports.applications), dtype=np.int64)
     objective, gap, multiplier = np.empty(count), np.empty(count), np.empty(count)
     models.core.solve(
-        ports.offsets, ports.applications, all_units, budget, weights, objective, gap, multiplier
+        ports.offsets, ports.applications, units, budget, weights, objective, gap, multiplier
     )
     return Allocation(
         ports=ports,
-        units=all_units,
+        units=units,
         weights=weights,
         objective=objective,
         gap=gap,
@@ -191,6 +197,7 @@ class ModelSet:
         self._lowered = [tuple(models)]
         self._solvers = {0: Models(models)}
         self._needs: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._max_needs: dict[int, int] = {}
 
     def solver(self, halvings: int) -> Models:
         if halvings not in self._solvers:
@@ -206,11 +213,21 @@ class ModelSet:
 
     def squeeze(self, rows: Sequence[int], port: PortPolicy) -> Squeeze:
         """The squeeze that makes these applications fit the port."""
-        if self.need(rows, port.units) <= port.managed_units:
+        managed_units = port.managed_units
+        if len(rows) * self._max_need(port.units) <= managed_units:
+            return _ROOMY
+        if self.need(rows, port.units) <= managed_units:
             return _ROOMY
         finer = next(2**n for n in count() if port.managed_units * 2**n >= 2 * len(rows))
         units, room = port.units * finer, port.managed_units * finer
         return Squeeze(next(n for n in count() if self.need(rows, units, n) <= room), finer)
+
+    def _max_need(self, units: int) -> int:
+        """Units that the greatest floor takes."""
+        if units not in self._max_needs:
+            models = self._lowered[0]
+            self._max_needs[units] = max([least_units(m, units) for m in models], default=0)
+        return self._max_needs[units]
 
     def _halve_floors(self, halvings: int) -> tuple[Sensitivity, ...]:
         while len(self._lowered) <= halvings:
@@ -241,15 +258,16 @@ def split_ports(
 def _solve(
     models: ModelSet, squeeze: Squeeze, ports: Mapping[int, tuple[Sequence[int], PortPolicy]]
 ) -> dict[int, tuple[Weights, float]]:
-    allocation = allocate(
+    finer = squeeze.finer
+    allocation = _solve_ports(
         models.solver(squeeze.halvings),
-        [rows for rows, _ in ports.values()],
-        units=[port.units * squeeze.finer for _, port in ports.values()],
-        capacity=[port.capacity for _, port in ports.values()],
+        Ports.of([rows for rows, _ in ports.values()]),
+        np.array([port.units * finer for _, port in ports.values()], dtype=np.int64),
+        np.array([port.managed_units * finer for _, port in ports.values()], dtype=np.int64),
     )
     weights, gaps = tuple(allocation.weights.tolist()), allocation.gap.tolist()
     parts = [weights[start:end] for start, end in pairwise(allocation.ports.offsets.tolist())]
-    if squeeze.finer > 1:
+    if finer > 1:
         totals = [port.managed_units for _, port in ports.values()]
         parts = [_fold_units(part, total) for part, total in zip(parts, totals, strict=True)]
     return dict(zip(ports, zip(parts, gaps, strict=True), strict=True))

@@ -38,7 +38,9 @@ from weft.fabric import Fabric, Port, path
 from weft.sensitivity.model import Sensitivity
 
 Present = Mapping[Port, Mapping[str, int]]  # connections of each application at each port
-Columns = tuple[tuple[str, ...], tuple[int, ...]]  # names in alphabetical order, connections
+# Names in alphabetical order, their connections, rows of their models in the policy's `model_set`.
+Columns = tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]
+_NO_COLUMNS: Columns = (), (), ()
 
 
 @lru_cache(1 << 17)  # ports of a hundred registrations are split thousands of times a second
@@ -66,6 +68,7 @@ class Policy:
     model_set: ModelSet = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
     level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    level_of_row: tuple[int, ...] = field(init=False, compare=False, repr=False)
     _partitions: dict[tuple[frozenset[int], int], QueueMap] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -79,6 +82,7 @@ class Policy:
         names = sorted(self.models)
         object.__setattr__(self, "model_set", ModelSet([self.models[name] for name in names]))
         object.__setattr__(self, "rows", {name: row for row, name in enumerate(names)})
+        object.__setattr__(self, "level_of_row", tuple([self.level_of[name] for name in names]))
 
     def at(self, port: Port) -> PortPolicy:
         return self.ports.get(port, self.port)
@@ -93,14 +97,14 @@ class Policy:
         return self._partitions[key]
 
     def split(
-        self, names: Sequence[Sequence[str]], at: Sequence[PortPolicy]
+        self, columns: Sequence[Columns], at: Sequence[PortPolicy]
     ) -> Sequence[tuple[tuple[int, ...], float | None]]:
         """Units of the applications at each port, and the gap where slowdown is the objective."""
         if self.objective == SLOWDOWN:
-            return split_ports(self.model_set, [*map(self.rows_of, names)], at)
+            return split_ports(self.model_set, [rows for _, _, rows in columns], at)
         return [
-            (split_in_proportion(self._weigh(present), port.managed_units), None)
-            for present, port in zip(names, at, strict=True)
+            (split_in_proportion(self._weigh(names), port.managed_units), None)
+            for (names, _, _), port in zip(columns, at, strict=True)
         ]
 
     def _weigh(self, names: Sequence[str]) -> Sequence[float]:
@@ -108,9 +112,13 @@ class Policy:
             return [1.0] * len(names)
         return weigh_by_size([*map(self.sizes_s.get, map(application_name, names))])
 
-    def rows_of(self, names: Sequence[str]) -> list[int]:
+    def rows_of(self, names: Iterable[str]) -> tuple[int, ...]:
         """Row of each application's model in `model_set`."""
-        return [*map(self.rows.__getitem__, map(application_name, names))]
+        return tuple(map(self.rows.__getitem__, map(application_name, names)))
+
+    def levels_of(self, rows: Sequence[int]) -> tuple[int, ...]:
+        """Level of each application, by the row of its model."""
+        return tuple(map(self.level_of_row.__getitem__, rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +161,7 @@ class PortPlan:
     mapped: QueueMap
     names: tuple[str, ...]
     counts: tuple[int, ...]  # connections
+    rows: tuple[int, ...] = field(repr=False)  # of the models in the policy's `model_set`
     weights: tuple[int, ...]  # in the scheduler's units
     gap: float | None
     fabric_policy: Policy = field(compare=False, repr=False)
@@ -195,9 +204,11 @@ class PortPlan:
     @property
     def levels(self) -> tuple[int, ...]:
         """Level of each application."""
-        return tuple(
-            map(self.fabric_policy.level_of.__getitem__, map(application_name, self.names))
-        )
+        return self.fabric_policy.levels_of(self.rows)
+
+    @property
+    def columns(self) -> Columns:
+        return self.names, self.counts, self.rows
 
     @property
     def connections(self) -> dict[str, int]:
@@ -218,24 +229,27 @@ class PortPlan:
     @property
     def units(self) -> dict[int, int]:
         """Units of every queue, unmanaged traffic and latency lane included."""
-        policy, queue_of = self.policy, self.queue_of
-        unmanaged = policy.unmanaged_units
-        units = dict.fromkeys(sorted({*queue_of.values(), *([0] if unmanaged else [])}), 0)
-        queues = map(queue_of.__getitem__, self.levels)
-        for queue, weight in zip(queues, self.weights, strict=True):
-            units[queue] += weight
-        if unmanaged:
-            units[0] = unmanaged
+        policy, unmanaged = self.policy, self.policy.unmanaged_units
+        units = {0: unmanaged} if unmanaged else {}
+        units |= enumerate(self._sum_queues(), policy.first_managed_queue)
         if policy.lane is not None:
             units[policy.scheduler.queues - 1] = policy.lane_units
         return units
 
+    def _sum_queues(self) -> list[int]:
+        """Units of each managed queue."""
+        queues = self.mapped.queues
+        place_of = {level: place for place, levels in enumerate(queues) for level in levels}
+        sums = [0] * len(queues)
+        places = map(place_of.__getitem__, self.levels)
+        for place, weight in zip(places, self.weights, strict=True):
+            sums[place] += weight
+        return sums
+
     @property
     def least_units(self) -> int:
         """Units that its applications' floors take; at a crowded port more than it has."""
-        return self.fabric_policy.model_set.need(
-            self.fabric_policy.rows_of(self.names), self.policy.units
-        )
+        return self.fabric_policy.model_set.need(self.rows, self.policy.units)
 
     def of(self, application: str) -> Assigned:
         """The assignment of an application."""
@@ -283,7 +297,7 @@ def build_policy(
 def build_plan(policy: Policy, connections: Iterable[ConnectionPath]) -> Plan:
     """The plan of all ports that these connections use."""
     present = _sum_changes(policy, [(connection, 1) for connection in connections])
-    columns = {port: _build_columns(counts) for port, counts in present.items()}
+    columns = {port: _build_columns(policy, counts) for port, counts in present.items()}
     return Plan(policy=policy, ports=Map(_plan_ports(policy, columns, {})))
 
 
@@ -315,8 +329,8 @@ def shift_counts(before: Plan, changes: Present) -> Plan:
     to_split: dict[Port, Columns] = {}
     for port, shifts in changes.items():
         previous = before.ports.get(port)
-        columns_before = (previous.names, previous.counts) if previous else ((), ())
-        columns = _shift_columns(port, columns_before, shifts)
+        columns_before = previous.columns if previous else _NO_COLUMNS
+        columns = _shift_columns(before.policy, port, columns_before, shifts)
         if previous and columns[0] is columns_before[0]:
             ports[port] = replace(previous, counts=columns[1])
         elif columns[0]:
@@ -330,7 +344,8 @@ def shift_counts(before: Plan, changes: Present) -> Plan:
 def replan(before: Plan, policy: Policy) -> Plan:
     """The same connections under another policy; weights and queues are computed again."""
     columns = {
-        port: (port_plan.names, port_plan.counts) for port, port_plan in before.ports.items()
+        port: (port_plan.names, port_plan.counts, policy.rows_of(port_plan.names))
+        for port, port_plan in before.ports.items()
     }
     return Plan(policy=policy, ports=Map(_plan_ports(policy, columns, {})))
 
@@ -358,27 +373,29 @@ def _sum_changes(
 # unchanged parts are reused.
 
 
-def _shift_columns(port: Port, columns: Columns, moved: Mapping[str, int]) -> Columns:
+def _shift_columns(
+    policy: Policy, port: Port, columns: Columns, moved: Mapping[str, int]
+) -> Columns:
     """Adds these counts; keeps the tuple of names if no application came or went."""
-    names, counts = columns
     for name, by in moved.items():
+        names, counts, rows = columns
         at = find_name(names, name)
         count = by if at is None else counts[at] + by
         if count < 0:
             problem = f"no connection of {name} to take away"
             raise InputError(format_port(port), problem, "name one that was made")
         if at is None and count:
-            names, counts = _insert_name(names, counts, name, count)
+            columns = _insert_name(columns, name, count, policy.rows[application_name(name)])
         elif at is not None and not count:
-            names, counts = _remove_name(names, counts, at)
+            columns = _remove_name(columns, at)
         elif at is not None:
-            counts = (*counts[:at], count, *counts[at + 1 :])
-    return names, counts
+            columns = names, (*counts[:at], count, *counts[at + 1 :]), rows
+    return columns
 
 
-def _build_columns(counts: Mapping[str, int]) -> Columns:
+def _build_columns(policy: Policy, counts: Mapping[str, int]) -> Columns:
     names = tuple(sorted(counts))
-    return names, tuple([counts[name] for name in names])
+    return names, tuple([counts[name] for name in names]), policy.rows_of(names)
 
 
 def find_name(names: Sequence[str], name: str) -> int | None:
@@ -387,13 +404,23 @@ def find_name(names: Sequence[str], name: str) -> int | None:
     return at if at < len(names) and names[at] == name else None
 
 
-def _insert_name(names: tuple[str, ...], counts: tuple[int, ...], name: str, count: int) -> Columns:
+def _insert_name(columns: Columns, name: str, count: int, row: int) -> Columns:
+    names, counts, rows = columns
     at = bisect_left(names, name)
-    return (*names[:at], name, *names[at:]), (*counts[:at], count, *counts[at:])
+    return (
+        (*names[:at], name, *names[at:]),
+        (*counts[:at], count, *counts[at:]),
+        (*rows[:at], row, *rows[at:]),
+    )
 
 
-def _remove_name(names: tuple[str, ...], counts: tuple[int, ...], at: int) -> Columns:
-    return names[:at] + names[at + 1 :], counts[:at] + counts[at + 1 :]
+def _remove_name(columns: Columns, at: int) -> Columns:
+    names, counts, rows = columns
+    return (
+        names[:at] + names[at + 1 :],
+        counts[:at] + counts[at + 1 :],
+        rows[:at] + rows[at + 1 :],
+    )
 
 
 def _plan_ports(
@@ -403,27 +430,28 @@ def _plan_ports(
     if not present:
         return {}
     port_policies = [policy.at(port) for port in present]
-    all_names = [names for names, _ in present.values()]
+    splits = policy.split([*present.values()], port_policies)
     return {
         port: PortPlan(
             policy=port_policy,
-            mapped=_map_levels(policy, port_policy, names, before.get(port)),
+            mapped=_map_levels(policy, port_policy, rows, before.get(port)),
             names=names,
             counts=counts,
+            rows=rows,
             weights=weights,
             gap=gap,
             fabric_policy=policy,
         )
-        for (port, (names, counts)), port_policy, (weights, gap) in zip(
-            present.items(), port_policies, policy.split(all_names, port_policies), strict=True
+        for (port, (names, counts, rows)), port_policy, (weights, gap) in zip(
+            present.items(), port_policies, splits, strict=True
         )
     }
 
 
 def _map_levels(
-    policy: Policy, port_policy: PortPolicy, names: Sequence[str], before: PortPlan | None
+    policy: Policy, port_policy: PortPolicy, rows: Sequence[int], before: PortPlan | None
 ) -> QueueMap:
-    levels = frozenset(map(policy.level_of.__getitem__, map(application_name, names)))
+    levels = frozenset(policy.levels_of(rows))
     if before and levels == frozenset(chain.from_iterable(before.mapped.queues)):
         return before.mapped
     return policy.map_levels(levels, port_policy.managed_queues)

@@ -60,12 +60,14 @@ inline double hinges_gain(const Curve& curve, double w, const Grid& grid) {
   return q_after == q_before ? q_after * between : value_before - value_after;
 }
 
-inline double gain(const Item& item, int64_t units, const Grid& grid) {
-  const Curve& curve = *item.curve;
-  const double w = static_cast<double>(units);
+inline double gain(const Curve& curve, double w, const Grid& grid) {
   if (curve.is_hinges) return hinges_gain(curve, w, grid);
   const double b = w * grid.unit, d = grid.unit;
   return -d * (curve.c[1] + curve.c[2] * (2 * b + d) + curve.c[3] * (3 * b * (b + d) + d * d));
+}
+
+inline double gain(const Item& item, int64_t w, const Grid& grid) {
+  return gain(*item.curve, static_cast<double>(w), grid);
 }
 
 // Sets where the curve is convex on low..high.

@@ -55,14 +55,13 @@ Models::Models(std::span<const uint8_t> kinds, std::span<const double> floors,
 // Every curve gets as many pieces as the longest: its last one again, which makes no difference.
 void Models::pad_pieces() {
   const auto most = static_cast<size_t>(most_pieces_);
-  static constexpr Piece kFlat = {1, 0, 1, 0};
+  static constexpr Piece kFlat = {0, 0, 1, 0};
   std::vector<Piece> padded;
   padded.reserve(curves_.size() * most);
   for (Curve& curve : curves_) {
-    if (!curve.is_hinges) continue;
     const auto count = static_cast<size_t>(curve.count);
     const Piece* first = curve.pieces;
-    curve.pieces = padded.data() + padded.size();
+    if (curve.is_hinges) curve.pieces = padded.data() + padded.size();
     for (size_t j = 0; j < most; ++j)
       padded.push_back(count == 0 ? kFlat : first[std::min(j, count - 1)]);
   }

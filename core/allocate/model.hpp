@@ -24,10 +24,14 @@ struct Piece {
 struct Curve {
   double floor = 0;               // least share
   double c[4] = {};               // polynomial
-  const Piece* pieces = nullptr;  // hinges, else nullptr; most_pieces() of them can be read
+  const Piece* pieces = nullptr;  // hinges, else nullptr
   int32_t count = 0;
   bool is_hinges = false;
 };
+
+inline bool is_straight(const Curve& curve) {
+  return !curve.is_hinges && curve.c[2] == 0 && curve.c[3] == 0;
+}
 
 enum class Kind : uint8_t { kPolynomial = 0, kHinges = 1 };
 
@@ -43,6 +47,8 @@ class Models {
   size_t size() const { return curves_.size(); }
   const Curve& operator[](size_t application) const { return curves_[application]; }
   int32_t most_pieces() const { return most_pieces_; }
+  // most_pieces() of every application, one after another.
+  const Piece* pieces() const { return pieces_.data(); }
 
  private:
   void add_polynomial(size_t application, double floor, std::span<const double> numbers);

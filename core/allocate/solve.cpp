@@ -50,52 +50,42 @@ void check_arrays(const Ports& ports, const Answer& answer) {
   if (!fits) throw Error("ports", "the arrays do not fit together", "pass one entry per port");
 }
 
-int64_t least_units(const Curve& curve, const Grid& grid) {
-  // A floor that was computed from a whole number of units means that number.
-  const double units = curve.floor * grid.units * (1 - 1e-12);
-  const auto below = static_cast<int64_t>(units);
-  return std::max<int64_t>(1, below + (static_cast<double>(below) < units));
+void fill_items(const Models& models, std::span<const int32_t> applications, double spare,
+                const Grid& grid, Workspace& work) {
+  work.items.clear();
+  for (const int32_t application : applications) {
+    const auto low = static_cast<int64_t>(work.floor_of(application));
+    const int64_t high = low + static_cast<int64_t>(spare);
+    work.items.push_back(
+        {&models[static_cast<size_t>(application)], low, high, low, high, -1, low});
+    find_shape(work.items.back(), grid);
+  }
 }
 
-// The least units of every curve, if the grid is another one than last time.
-void fill_least(const Models& models, const Grid& grid, Workspace& work) {
-  if (work.floors_on == grid.units) return;
-  work.floors_on = grid.units;
-  work.floor_units.resize(models.size());
-  for (size_t i = 0; i < models.size(); ++i) work.floor_units[i] = least_units(models[i], grid);
+// The answer for the convex stretches if it is good enough, else by splitting; its absolute gap.
+double solve_items(Workspace& work, int64_t budget, const Grid& grid, const Limits& limits) {
+  const auto is_convex_from_low = [](const Item& item) { return item.convex_low == item.low; };
+  work.multiplier = 0;
+  if (std::all_of(work.items.begin(), work.items.end(), is_convex_from_low) &&
+      work.solve_convex(work.items, budget, grid, kAnywhere)) {
+    const double gap = work.gap(work.items, grid);
+    if (gap <= limits.tolerance * std::abs(total_slowdown(work.items, grid))) return gap;
+  }
+  return split(work, work.items, budget, grid, limits);
 }
 
-// The port's items with their ranges; true if each is convex from its least units on.
-bool fill_items(const Models& models, const Ports& ports, size_t port, const Grid& grid,
-                Workspace& work) {
-  std::vector<Item>& items = work.items;
-  const size_t first = static_cast<size_t>(ports.offsets[port]);
-  items.resize(static_cast<size_t>(ports.offsets[port + 1]) - first);
-  int64_t spare = ports.budget[port];
-  for (size_t k = 0; k < items.size(); ++k) {
-    const auto application = static_cast<size_t>(ports.applications[first + k]);
-    const int64_t low = work.floor_units[application];
-    spare -= low;
-    items[k] = {&models[application], low, low, low, low, -1, low};
-  }
-  if (spare < 0)
-    throw Error(port_name(port),
-                "the floors of " + std::to_string(items.size()) + " applications take " +
-                    std::to_string(ports.budget[port] - spare) + " units, the capacity is " +
-                    std::to_string(ports.budget[port]),
-                "lower the floors or admit fewer applications");
-  bool all = true;
-  for (Item& item : items) {
-    item.high = item.low + spare;
-    find_shape(item, grid);
-    all = all && item.convex_low == item.low;
-  }
-  return all;
+[[noreturn]] void refuse_floors(size_t port, size_t applications, double floors, int64_t budget) {
+  throw Error(port_name(port),
+              "the floors of " + std::to_string(applications) + " applications take " +
+                  std::to_string(static_cast<int64_t>(floors)) + " units, the capacity is " +
+                  std::to_string(budget),
+              "lower the floors or admit fewer applications");
 }
 
 }  // namespace
 
-Solver::Solver(const Models& models) : models_(models), work_(std::make_unique<Workspace>()) {}
+Solver::Solver(const Models& models)
+    : models_(models), work_(std::make_unique<Workspace>(models)) {}
 Solver::~Solver() = default;
 
 void Solver::solve(const Ports& ports, const Answer& answer, const Limits& limits) {
@@ -106,31 +96,37 @@ void Solver::solve(const Ports& ports, const Answer& answer, const Limits& limit
     most = std::max(most, static_cast<size_t>(ports.offsets[port + 1] - ports.offsets[port]));
   }
   Workspace& work = *work_;
-  work.reserve(most, models_.most_pieces());
-  for (size_t port = 0; port < ports.units.size(); ++port) {
-    const Grid grid(ports.units[port]);
-    const int64_t budget = ports.budget[port];
-    fill_least(models_, grid, work);
-    const bool from_low = fill_items(models_, ports, port, grid, work);
-    work.multiplier = 0;
-    double gap = kInfinity, more = 0;
-    if (from_low && work.solve_convex(work.items, budget, grid, kAnywhere)) {
-      gap = work.gap(work.items, grid);
-      more = work.gain_of_more(work.items, grid);
-    }
-    double total =
-        gap < kInfinity ? work.total_slowdown(work.items, grid) : total_slowdown(work.items, grid);
-    if (!(gap <= limits.tolerance * std::abs(total))) {
-      gap = split(work, work.items, budget, grid, limits);
-      total = total_slowdown(work.items, grid);
-      more = gain_of_more(work.items, grid);
-    }
-    const auto first = static_cast<size_t>(ports.offsets[port]);
-    for (size_t i = 0; i < work.items.size(); ++i) answer.weights[first + i] = work.items[i].w;
-    answer.objective[port] = total;
-    answer.gap[port] = gap == 0 ? 0 : gap / std::abs(total);
-    answer.multiplier[port] = more * grid.units;
+  work.reserve(most);
+  for (size_t port = 0; port < ports.units.size(); ++port) solve_port(ports, port, answer, limits);
+}
+
+void Solver::solve_port(const Ports& ports, size_t port, const Answer& answer,
+                        const Limits& limits) {
+  Workspace& work = *work_;
+  const Grid grid(ports.units[port]);
+  const int64_t budget = ports.budget[port];
+  const auto first = static_cast<size_t>(ports.offsets[port]);
+  const auto count = static_cast<size_t>(ports.offsets[port + 1]) - first;
+  const auto applications = ports.applications.subspan(first, count);
+  const auto weights = answer.weights.subspan(first, count);
+  const double floors = work.sum_floors(applications, grid);
+  const double spare = static_cast<double>(budget) - floors;
+  if (spare < 0) refuse_floors(port, count, floors, budget);
+  double gap = 0, total = 0, more = 0;
+  if (work.solve_port(applications, budget, spare, grid) && work.is_best(spare, grid)) {
+    total = work.total_slowdown();
+    more = work.gain_of_more(grid);
+    work.copy_weights(weights);
+  } else {
+    fill_items(models_, applications, spare, grid, work);
+    gap = solve_items(work, budget, grid, limits);
+    total = total_slowdown(work.items, grid);
+    more = gain_of_more(work.items, grid);
+    for (size_t i = 0; i < count; ++i) weights[i] = work.items[i].w;
   }
+  answer.objective[port] = total;
+  answer.gap[port] = gap == 0 ? 0 : gap / std::abs(total);
+  answer.multiplier[port] = more * grid.units;
 }
 
 }  // namespace weft::allocate

@@ -67,6 +67,8 @@ class Solver {
   void solve(const Ports& ports, const Answer& answer, const Limits& limits = {});
 
  private:
+  void solve_port(const Ports& ports, size_t port, const Answer& answer, const Limits& limits);
+
   const Models& models_;
   std::unique_ptr<Workspace> work_;
 };

@@ -32,11 +32,13 @@ from weft.control.state.events import (
 )
 from weft.control.state.request_key import Key
 from weft.control.store.store_rows import (
+    COUNT_CHANGES,
     CREATE,
     CURSOR,
     NAMES,
     SCHEMA,
     UPGRADES,
+    add_changes,
     check_rows,
     compute_checksum,
     decode_answer,
@@ -221,6 +223,7 @@ class Store:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
+            add_changes(self._db)
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -253,6 +256,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         raise InputError(str(path), f"damaged: {finding.splitlines()[-1]}", _RESTORE)
     for schema in range(version, SCHEMA):
         _upgrade(db, schema)
+    db.executescript(COUNT_CHANGES)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")  # takes the lock, which stays

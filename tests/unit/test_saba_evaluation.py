@@ -300,6 +300,7 @@ def test_every_stated_value_has_a_row() -> None:
         "saba-fig4.18b": [1.27, 1.23],
         "saba-fig4.18c": [1.12, 1.27, 1.33],
         "saba-packets": [],
+        "saba-packets-1944": [],
     }
     shown = {s.name: [o.published for o in s.observations if o.published] for s in SPEEDUPS}
     assert shown == stated

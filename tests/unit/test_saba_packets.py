@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -188,11 +188,18 @@ def test_what_packets_cannot_show_is_refused() -> None:
     knowledge = know([[0, 1], [0, 1]])
     with pytest.raises(InputError, match=r"'Sincronia' is not made of lanes; run it at flow level"):
         simulate_way_in_packets("Sincronia", knowledge, knowledge.setup, SwitchKind())
-    many = know([[0, 1]] * 17)
-    with pytest.raises(InputError, match="17 workloads, and InfiniBand has 16 service levels"):
-        number_levels(many.setup)
+    lanes = np.arange(17, dtype=np.uint8)[:, None]
+    with pytest.raises(InputError, match="17 service levels, and InfiniBand has 16"):
+        number_levels(lanes, np.ones((17, 1), dtype=np.int64))
 
 
-def test_other_service_levels_of_the_same_workload() -> None:
-    setup = replace(know([[0, 1]] * 3).setup, workloads=("b", "a", "b"))
-    assert number_levels(setup) == [1, 0, 1]
+def test_jobs_share_a_service_level_unless_a_port_has_them_in_different_lanes() -> None:
+    lanes: Lanes = np.array([[0, 1, 2], [0, 9, 9], [0, 2, 2], [9, 1, 2]], dtype=np.uint8)
+    counts: Ints = np.array([[1, 1, 1], [1, 0, 0], [1, 1, 0], [0, 1, 1]])
+    assert number_levels(lanes, counts) == [0, 0, 1, 0]
+
+
+def test_twenty_workloads_run_where_lanes_are_few() -> None:
+    knowledge = know([[0, 1]] * 20, [40_000] * 20)
+    run = simulate_way_in_packets("one lane", knowledge, knowledge.setup, SwitchKind())
+    assert np.isfinite(run.completions_s).all()

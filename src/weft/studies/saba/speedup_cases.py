@@ -54,6 +54,7 @@ PACKET_SYSTEM = "packet level, substitute workloads"
 PRODUCT = (BASELINE, RANDOM, CLUSTERED, SABA, PLACEBO)
 OVER_CONGESTION = "Saba over FECN/BECN"
 FEW_HOPS = 60_000
+WHOLE_FABRIC_HOPS = 20_000_000  # of 186,000 flows: some packets for each message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +84,25 @@ class Case:
     data: float = 1.0
     degree: int = DEGREE
     switches: SwitchKind | None = None  # packet by packet
+    hops: int = HOPS  # of packets, at full size
+
+    @property
+    def is_whole_fabric(self) -> bool:
+        """Whether the full size of `scale` has the thesis's 1,944 servers."""
+        return self.switches is None or self.hops >= WHOLE_FABRIC_HOPS
 
     def draw(self, seed: int, is_full: bool) -> SetUp:
         if self.kind == "testbed":
             return draw_testbed(seed)
         if self.kind == "scale":
-            # InfiniBand has 16 service levels, and the full size has 20 workloads.
-            return draw_scale(seed, full=is_full and self.switches is None)
+            return draw_scale(seed, full=is_full and self.is_whole_fabric)
         if self.kind == "favourable":
             return draw_favourable(seed)
         return build_homogeneous(seed, nodes=self.nodes, data=self.data)
 
     def describe(self, size: Size) -> str:
         """What was run, for its rows and records."""
-        is_large = size.is_full and self.switches is None
+        is_large = size.is_full and self.is_whole_fabric
         servers, jobs = {
             "testbed": (SERVERS, JOBS),
             "scale": SCALE if is_large else SMALL_SCALE,
@@ -112,7 +118,7 @@ def _evaluate_seed(case: Case, seed: int, is_full: bool) -> Evaluation:
     draw = partial(case.draw, is_full=is_full)
     if case.switches is None:
         return evaluate(draw, [seed], case.ways, degree=case.degree)
-    hops = HOPS if is_full else FEW_HOPS
+    hops = case.hops if is_full else FEW_HOPS
     return evaluate_packets(draw, [seed], case.ways, case.switches, hops=hops)
 
 

@@ -43,6 +43,7 @@ from weft.studies.saba.speedup_cases import (
     PACKET_SYSTEM,
     PRODUCT,
     SYSTEM,
+    WHOLE_FABRIC_HOPS,
     Case,
     Size,
     build_point,
@@ -372,8 +373,8 @@ _PACKET_WAYS = (
 )
 _PACKET_NOTES = (
     "Set-ups are shrunk, computation and volume together, until their packets make half a "
-    "million hops; the scale is that of 72 servers and 12 workloads, as InfiniBand has 16 service "
-    "levels.",
+    "million hops; the scale is that of 72 servers and 12 workloads. saba-packets-1944 has the "
+    "thesis's, with 20 million hops in each set-up.",
     "Homa, Sincronia and SRPT run at flow level only (saba-fig4.18a).",
 )
 
@@ -395,10 +396,28 @@ def _list_packet_cases(size: Size) -> list[Case]:
     ]
 
 
-def build_packets(size: Size) -> Study:
+def _list_whole_fabric_cases(size: Size) -> list[Case]:  # noqa: ARG001
+    """Fig. 4.18a's set-ups on switches that block and on switches that do not."""
+    return [
+        Case(
+            setting=f"scale, {kind}",
+            kind="scale",
+            few=1,
+            ways=PRODUCT,
+            switches=kind,
+            hops=WHOLE_FABRIC_HOPS,
+        )
+        for kind in KINDS
+        if kind.is_equal_in_total
+    ]
+
+
+def _build_packet_study(
+    name: str, title: str, figure: str, list_cases: Callable[[Size], list[Case]], size: Size
+) -> Study:
     """Isolation × mapping × sensitivity where packets wait behind others."""
-    table = find_table("saba-fig4-13")
-    cases = _list_packet_cases(size)
+    table, testbed = find_table(f"saba-fig4-{figure}"), find_table("saba-fig4-13")
+    cases = list_cases(size)
     quantities = {
         f"{SABA}.speedup": "Saba over one lane",
         "product.isolation": "isolation",
@@ -407,12 +426,12 @@ def build_packets(size: Size) -> Study:
         "Saba over placebo": "Saba over placebo",
     }
     rows = [
-        replace(_own_row(case.setting, name, label), system=PACKET_SYSTEM)
+        replace(_own_row(case.setting, quantity, label), system=PACKET_SYSTEM)
         for case in cases
-        for name, label in quantities.items()
+        for quantity, label in quantities.items()
     ]
     # The thesis's baseline is one lane with congestion control, on one switch of 32 servers.
-    stated = dict(zip(*map(table.cells, ("workload", "speedup")), strict=True))["all"]
+    stated = dict(zip(*map(testbed.cells, ("workload", "speedup")), strict=True))["all"]
     rows += [
         _Row(
             setting=case.setting,
@@ -426,8 +445,8 @@ def build_packets(size: Size) -> Study:
     ]
     text = {case.setting: case.describe(size) for case in cases}
     return Study(
-        name="saba-packets",
-        title="Where the speedup comes from, packet by packet",
+        name=name,
+        title=title,
         paper=SABA_PAPER,
         place=table.place,
         system=PACKET_SYSTEM,
@@ -455,6 +474,19 @@ SPEEDUP_BUILDERS: Mapping[str, BuildStudy] = {
     "saba-fig4.18c": partial(
         _build_scale_study, "18c", "Speedup by number of queues", (*QUEUE_WAYS, UNLIMITED)
     ),
-    "saba-packets": build_packets,
+    "saba-packets": partial(
+        _build_packet_study,
+        "saba-packets",
+        "Where the speedup comes from, packet by packet",
+        "13",
+        _list_packet_cases,
+    ),
+    "saba-packets-1944": partial(
+        _build_packet_study,
+        "saba-packets-1944",
+        "Where the speedup comes from, packet by packet, at 1,944 servers",
+        "18a",
+        _list_whole_fabric_cases,
+    ),
 }
 SPEEDUPS: tuple[Study, ...] = tuple(build(Size()) for build in SPEEDUP_BUILDERS.values())

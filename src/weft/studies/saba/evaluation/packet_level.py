@@ -1,10 +1,10 @@
 """Ways to share, packet by packet: lanes with buffers and credits, inputs that block.
 
 A set-up is shrunk until its packets make so many hops: computation and volume together, so that
-its shape stays. A service level is a workload; each port maps it to the lane that the way gives it
-there. Lanes stay as they are when jobs start: a packet under way cannot change its lane. Weights
-are programmed again when a job has ended, as entries of VL arbitration of one packet each.
-Entry points: `SwitchKind`, `simulate_packets`, `evaluate_packets`. Units: s, bytes.
+its shape stays. Jobs that have the same lane wherever they meet share a service level; each port
+maps it to that lane. Lanes stay as they are when jobs start: a packet under way cannot change its
+lane. Weights are programmed again when a job has ended, as entries of VL arbitration of one packet
+each. Entry points: `SwitchKind`, `simulate_packets`, `evaluate_packets`. Units: s, bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ ENTRIES = 64  # of an arbitration table
 MOST_LEVELS = 16
 BUFFER_BYTES = 16 * 8192  # of an input port: two packets for each of 15 lanes and more
 HOPS = 500_000
-SLICE_EVENTS = 5_000  # after which jobs that have ended are noticed
+SLICE_EVENTS = 5_000  # or some for each instance, after which jobs that have ended are noticed
+SLICE_EVENTS_OF_INSTANCE = 20
 LIMIT_S = 1000.0
 JITTER = "25 ns"  # of a switch's latency, as the SX6012's: without any, hosts would send in step
 _NOTHING = {"name": "none", "compute": "1 ns"}
@@ -127,7 +128,8 @@ class _Run:
         lanes, lane_of = sharing.place(self.present)
         # Where lanes do not lend, flows are capped instead, all in one lane.
         self.lanes, self.lane_of = (lanes, lane_of) if sharing.lends else (1, 0 * lane_of)
-        scenario = _build_scenario(setup, self.lanes, kind, congestion)
+        self.levels = number_levels(self.lane_of, self.flows.counts)
+        scenario = _build_scenario(setup, self.levels, self.lanes, kind, congestion)
         scenario = replace(scenario, lanes=self._plan_lanes())
         self.simulation: Simulation = build_simulation(scenario)[0]
         first = np.cumsum([0, *(len(hosts) for hosts in setup.hosts)]).tolist()
@@ -139,8 +141,9 @@ class _Run:
     def complete(self) -> PacketRun:
         simulation = self.simulation
         status = Status.RUNNING
+        events = max(SLICE_EVENTS, SLICE_EVENTS_OF_INSTANCE * self.ranks[-1].stop)
         while status == Status.RUNNING:
-            status = simulation.run(SLICE_EVENTS)
+            status = simulation.run(events)
             if self._note_ends() and status == Status.RUNNING:
                 self._program()
         if status != Status.FINISHED:
@@ -179,13 +182,10 @@ class _Run:
         )
 
     def _map_levels(self, port: int) -> tuple[int, ...]:
-        """The lane of each service level at a port; jobs of a workload share both."""
+        """The lane of each service level at a port."""
         lanes = [0] * MOST_LEVELS
         for level, lane, count in zip(
-            number_levels(self.setup),
-            self.lane_of[:, port],
-            self.flows.counts[:, port],
-            strict=True,
+            self.levels, self.lane_of[:, port], self.flows.counts[:, port], strict=True
         ):
             if count:
                 lanes[level] = int(lane)
@@ -220,13 +220,26 @@ class _Run:
             self.simulation.set_rate(flow, float(least[flow]))
 
 
-def number_levels(setup: SetUp) -> list[int]:
-    """The service level of each job: that of its workload."""
-    names = sorted(set(setup.workloads))
-    if len(names) > MOST_LEVELS:
-        problem = f"{len(names)} workloads, and InfiniBand has {MOST_LEVELS} service levels"
-        raise InputError("packet level", problem, "draw a set-up with fewer")
-    return [names.index(name) for name in setup.workloads]
+def number_levels(lane_of: Lanes, counts: Ints) -> list[int]:
+    """The service level of each job: jobs share one if no port has them in different lanes."""
+    absent = np.iinfo(lane_of.dtype).max
+    levels: list[Lanes] = []  # the lane of each at every port
+    numbers = []
+    for lanes in np.where(counts > 0, lane_of, absent):
+        agreeing = (
+            number
+            for number, level in enumerate(levels)
+            if ((lanes == level) | (lanes == absent) | (level == absent)).all()
+        )
+        number = next(agreeing, len(levels))
+        if number == len(levels):
+            levels.append(lanes)
+        levels[number] = np.minimum(levels[number], lanes)
+        numbers.append(number)
+    if len(levels) > MOST_LEVELS:
+        problem = f"{len(levels)} service levels, and InfiniBand has {MOST_LEVELS}"
+        raise InputError("packet level", problem, "draw a set-up with fewer workloads")
+    return numbers
 
 
 def build_tables(weights: Floats) -> ArbTables:
@@ -252,7 +265,7 @@ def list_entries(weights: Floats) -> list[int]:
 
 
 def _build_scenario(
-    setup: SetUp, lanes: int, kind: SwitchKind, congestion: Congestion | None
+    setup: SetUp, levels: Sequence[int], lanes: int, kind: SwitchKind, congestion: Congestion | None
 ) -> Scenario:
     """The fabric with so many lanes, and a flow for each pair of instances of a job."""
     frame = scenario_from(
@@ -272,7 +285,6 @@ def _build_scenario(
     )
     fabric = replace(setup.cluster.wiring.fabric, lanes=lanes)
     names = [fabric.nodes[node].name for node in fabric.hosts]
-    levels = number_levels(setup)
     traffic = tuple(
         build_traffic(
             replace(job, name=f"job{number}", sl=levels[number], instances=len(hosts)),

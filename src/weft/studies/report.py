@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from weft import __version__
@@ -18,7 +19,6 @@ from weft.plot.style import MUTED
 from weft.records import describe_run
 from weft.records.record_text import format_table
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Claim, Row, Verdict
-from weft.studies.points import SEED
 from weft.studies.study import Result, Study, study_records
 
 if TYPE_CHECKING:
@@ -254,10 +254,12 @@ def _caption(result: Result) -> str:
     """The place of the published values, and the systems of ours that were available."""
     study = result.study
     ran = [point for point in study.points if point.setting in result.records]
-    ours = dict.fromkeys((point.source, point.system) for point in ran)
+    ours = dict.fromkeys(
+        (point.source, point.system, result.records[point.setting].provenance.seed) for point in ran
+    )
     named = "; ".join(
-        f"{source}, {system}" + (f", seed {SEED}" if source == "simulation" else "")
-        for source, system in ours
+        f"{source}, {system}" + (f", seed {seed}" if source == "simulation" and seed else "")
+        for source, system, seed in ours
     )
     return f"Published: {study.paper.short}, {study.place}. Ours: {named}. weft {__version__}."
 
@@ -289,7 +291,8 @@ def studies_report(results: Sequence[Result]) -> str:
     summaries = (*(of(rows) for of in SUMMARIES), summarise_claims(results))
     opening = Section(title="What was run", text=" ".join(filter(None, summaries)))
     sections = [opening, *map(study_section, results)]
-    records = [study_records(result)[-1] for result in results]
+    # Each section has its study's notes.
+    records = [replace(study_records(result)[-1], notes=()) for result in results]
     return render_report(
         records, "weft studies: published values and ours", sections, [describe_run()]
     )
@@ -307,6 +310,7 @@ def _claim_cells(claim: Claim, verdict: Verdict) -> dict[str, object]:
 
 def _cells(rows: Sequence[Row]) -> dict[str, object]:
     first, unit = rows[0].observation, format_unit(rows[0])
+    unit = "" if unit == "1" else unit
     quantities = " / ".join(
         [first.quantity, *(row.observation.quantity.split()[-1] for row in rows[1:])]
     )
@@ -314,8 +318,8 @@ def _cells(rows: Sequence[Row]) -> dict[str, object]:
     return {
         "setting": first.setting,
         "quantity": quantities,
-        "published": f"{published} {unit}" if rows[0].published is not None else "–",
-        "ours": f"{' / '.join(format_number(row.ours) for row in rows)} {unit}",
+        "published": f"{published} {unit}".rstrip() if rows[0].published is not None else "–",
+        "ours": f"{' / '.join(format_number(row.ours) for row in rows)} {unit}".rstrip(),
         "ratio": " / ".join(format_ratio(row) for row in rows),
         "role": " / ".join(dict.fromkeys(row.observation.counts_as for row in rows)) or "–",
         "ours is": f"{first.source}, {rows[0].system}",

@@ -150,7 +150,7 @@ def build_point(case: Case, size: Size) -> Point:
             notes=(
                 f"{_describe_level(case)}: {case.describe(size)}, models of degree {case.degree}",
             ),
-            provenance=Provenance(weft_version=__version__, seed=evaluation.seeds[0]),
+            provenance=Provenance(weft_version=__version__, seed=_find_single_seed(evaluation)),
         )
 
     return Point(
@@ -160,6 +160,10 @@ def build_point(case: Case, size: Size) -> Point:
         system=SYSTEM if case.switches is None else PACKET_SYSTEM,
         run=run,
     )
+
+
+def _find_single_seed(evaluation: Evaluation) -> int | None:
+    return evaluation.seeds[0] if len(evaluation.seeds) == 1 else None
 
 
 def _describe_level(case: Case) -> str:

@@ -267,7 +267,7 @@ def declare_study(command: Parser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help="of saba-fig4.13 to 4.19 and saba-packets: N set-ups at the thesis's size (default: "
+        help="of saba-fig4.13 to 4.19 and saba-packets*: N set-ups at the thesis's size (default: "
         "few, small)",
     )
 

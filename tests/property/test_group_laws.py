@@ -42,6 +42,7 @@ from weft.control.state.events import (
 )
 from weft.control.state.policy_settings import Settings
 from weft.control.state.requests import find_home
+from weft.control.state.state import REMEMBERED, Recent
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import StoredState
 from weft.fabric import leaf_spine
@@ -224,17 +225,56 @@ def test_a_plan_of_all_groups_is_the_central_one(random: Random, groups: int) ->
     central = build_plan_reply(central_effects)
     ports = sorted(merged.ports, key=lambda change: (change.port.node, change.port.port))
     assert ports == list(central.ports)
-    assert merged.slowdown_before == pytest.approx(central.slowdown_before)
-    assert merged.slowdown_after == pytest.approx(central.slowdown_after)
-    assert (merged.at_least_before, merged.at_least_after) == (
-        central.at_least_before,
-        central.at_least_after,
-    )
-    shares = [
-        sorted((f.application, f.share_before, f.share_after) for f in plan.applications)
-        for plan in (merged, central)
-    ]
-    assert shares[0] == shares[1]
+    # Of applications that are alike, the order of ids decides who has a unit more.
+    assert merged.slowdown_before == pytest.approx(central.slowdown_before, rel=0.05)
+    assert merged.slowdown_after == pytest.approx(central.slowdown_after, rel=0.05)
+    listed, central_listed = ({f.id: f for f in p.applications} for p in (merged, central))
+    for id_, central_id in deployment.central_id.items():
+        if id_ not in listed or central_id not in central_listed:
+            continue  # its share changes by a unit, or not at all
+        pair = listed[id_], central_listed[central_id]
+        for share in ("share_before", "share_after"):
+            of_groups, of_all = (getattr(forecast, share) for forecast in pair)
+            assert of_groups == pytest.approx(of_all, abs=2 / VLARB.units)
+    assert changed <= listed.keys()
+
+
+@given(st.randoms(use_true_random=False))
+@examples(25)
+def test_a_late_entry_brings_nothing_back_also_after_a_restart(random: Random) -> None:
+    deployment = Deployment(random, 2)
+    deployment.exchange()
+    for _ in range(random.randint(5, 25)):
+        deployment.step()
+    deployment.exchange()
+    mine, other = random.sample(deployment.groups, 2)
+    # A restart forgets which connections were closed.
+    mine.state = replace(mine.state, closed=Recent(most=REMEMBERED))
+    for number in random.sample(range(len(other.log)), min(5, len(other.log))):
+        late = Follow(group=other.name, position=str(number + 1), rows=other.log[number])
+        outcome = run_batch(mine.state, [late])
+        assert (outcome.state, outcome.rows) == (mine.state, ())
+
+
+def test_a_late_entry_after_a_restart_does_not_open_what_was_closed() -> None:
+    deployment = Deployment(Random(3), 2)
+    deployment.exchange()
+    first, second = deployment.groups
+    first.run(Register(key=key(1), name="calm", ttl_s=0.0, now_s=0.0))
+    first.run(connect("calm#1@a", "h0", "h1", 2))
+    opened = first.log[-1]
+    first.run(Disconnect(connection="c/2"))
+    rows = [row for entry in first.log for row in entry]
+    second.run(Follow(group="a", position="h:9", rows=tuple(rows), is_whole=True))
+    assert not second.state.connections
+    second.state = replace(second.state, closed=Recent(most=REMEMBERED))
+    for position in ("h:8", "h:9"):
+        second.run(Follow(group="a", position=position, rows=opened))
+        assert not second.state.connections
+        assert second.state.cursors["a"] == "h:9"
+    # A group with a new history, such as one restored from a backup, is followed from its start.
+    second.run(Follow(group="a", position="other:1", rows=opened))
+    assert set(second.state.connections) == {"c/2"}
 
 
 def test_only_its_home_changes_a_registration() -> None:

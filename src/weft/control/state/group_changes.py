@@ -44,7 +44,7 @@ from weft.control.state.state import Application, State, Step
 
 def follow(state: State, event: Follow) -> Step:
     """All rows of an entry, or none: refused while a model is missing that another group has."""
-    if state.cursors.get(event.group) == event.position:
+    if _is_late(state.cursors.get(event.group), event.position):
         return Step(state=state)
     step = _follow_models(state, event)
     names = {row.name for row in event.rows if isinstance(row, ApplicationRow) and row.name}
@@ -59,6 +59,17 @@ def follow(state: State, event: Follow) -> Step:
     rows.append(CursorRow(group=event.group, position=event.position))
     cursors = {**state.cursors, event.group: event.position}
     return Step(state=replace(state, cursors=cursors), rows=tuple(rows), answer=Done(), ports=ports)
+
+
+def _is_late(cursor: str | None, position: str) -> bool:
+    """Whether a position, HISTORY:INDEX, is not beyond the cursor of the same history.
+
+    Cursors are stored with what was followed, so nothing that was closed comes back by an entry
+    that is late, also after a restart, which forgets single closed connections.
+    """
+    history, _, index = position.rpartition(":")
+    last_history, _, last_index = (cursor or ":0").rpartition(":")
+    return history == last_history and int(index) <= int(last_index)
 
 
 def hold(state: State, event: Hold) -> Step:

@@ -100,6 +100,30 @@ def client(control: FabricControl) -> Iterator[Client]:
         yield asking
 
 
+# ---- Two controllers ----------------------------------------------------------------------------
+
+
+def test_a_second_controller_on_the_subnet_is_refused(made: Subnet, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (on_subnet(made, folder, f"check_s = {CHECK_S}") for folder in folders)
+    second.environment = made.environment("h1")
+    with running(first):
+        with pytest.raises(AssertionError, match=f"belongs to the controller .*pid {first.pid}"):
+            second.start()
+        assert second.process is not None
+        assert second.process.returncode == 2
+        first.kill()
+        first.start()  # its record is there, and is its own
+        with Client(first.address) as client:
+            client.settled(CONVERGED_S)
+        assert "ServiceName.............weft-control" in made.run("saquery", "SR")
+    assert "weft-control" not in made.run("saquery", "SR")
+    with running(second):
+        pass
+
+
 # ---- Exactly the ports on their paths -----------------------------------------------------------
 
 

@@ -180,7 +180,7 @@ def test_an_adapter_that_fails_refuses_what_is_left_and_no_more() -> None:
 def test_a_status_is_the_answer_and_is_not_asked_again() -> None:
     nodes = Nodes(lambda mad: [answered(mad, 0x1C)])
     result = smps_of(nodes).ask([Smp((1, 2), PORT_INFO, 7)])
-    assert result == [Refusal("the path 0,1,2 a value is invalid (status 0x1c)")]
+    assert result == [Refusal("the path 0,1,2 a value is invalid (status 0x1c)", status=0x1C)]
     assert len(nodes.sent) == 1
 
 

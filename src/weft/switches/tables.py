@@ -124,10 +124,12 @@ class Claim:
 
     No epoch: each switch gives the next one, unless another owner is connected to it. `manages`
     says by a node's name whether it is claimed, `group` how such nodes are called together.
+    `place`: where it runs; of all that start there, one runs at a time.
     """
 
     owner: str
     epoch: int | None = None
+    place: str = ""
     group: str = ""
     manages: Callable[[str], bool] = field(default=lambda _: True, compare=False, repr=False)
 

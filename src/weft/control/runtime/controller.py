@@ -82,7 +82,7 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
     log = Log(tell)
     try:
         if config.etcd is None:
-            claim = Claim(owner=_describe_owner(config))
+            claim = Claim(owner=_describe_owner(config), place=_describe_place(config))
             controller = _run(config, partial(_open_store, config), claim, log, ready)
             if controller.fenced:
                 raise InputError("weft control", f"stops: {controller.fenced}")
@@ -145,6 +145,7 @@ def _serve_in_turns(config: Config, etcd: Etcd, log: Log, ready: Callable[[str],
                 claim = Claim(
                     owner=_describe_owner(config),
                     epoch=ownership.epoch,
+                    place=_describe_place(config),
                     group=etcd.group if etcd.groups else "",
                     manages=etcd.manages,
                 )
@@ -233,6 +234,11 @@ def _describe_owner(config: Config) -> str:
     """Names this run of a controller, and no other, to operators of another."""
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     return f"{config.where} on {socket.gethostname()}, pid {os.getpid()}, since {since}"
+
+
+def _describe_place(config: Config) -> str:
+    """Its store has one controller at a time."""
+    return f"{config.store.absolute()} on {socket.gethostname()}"
 
 
 def _build_metrics(config: Config) -> Metrics | None:

@@ -123,8 +123,10 @@ class Explorer:
         started_s = self._clock()
         try:
             has_changed = self._drivers.scout().has_changed()
-        except (WeftError, OSError):
+        except (WeftError, OSError) as error:
             has_changed = False  # the next discovery says why
+            if isinstance(error, Taken):
+                self._report_fenced(str(error))
         now_s = self._clock()
         rest_s = (now_s - started_s) * (1 - _WATCH_PART) / _WATCH_PART
         self._watch_s = now_s + max(self._pace.watch_s, rest_s)

@@ -18,6 +18,7 @@ from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.switches.edge import EdgeReport, EdgeRules
 from weft.switches.infiniband import mad
+from weft.switches.infiniband.controller_record import ControllerRecord
 from weft.switches.infiniband.edge_counters import EdgeCounters
 from weft.switches.infiniband.mad import PortInfo, Smp
 from weft.switches.infiniband.mad_transport import Refusal, SmpClient
@@ -80,6 +81,7 @@ class InfinibandSwitches:
         self._info: dict[PortName, PortInfo] = {}
         self._watch: SubnetWatch | None = None
         self._edge = EdgeCounters()
+        self._record = ControllerRecord(client)
         self._is_second = False
 
     def discover(self) -> Fabric:
@@ -89,7 +91,11 @@ class InfinibandSwitches:
         return self._subnet.fabric
 
     def has_changed(self) -> bool:
-        """Whether a link is up or down since, or a forwarding table differs; some are read."""
+        """Whether a link is up or down since, or a forwarding table differs; some are read.
+
+        `Taken` if another controller has come.
+        """
+        self._record.renew()
         return self._watch is not None and self._watch.has_changed(self._client)
 
     @property
@@ -104,10 +110,11 @@ class InfinibandSwitches:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return ()
+        return (self._record.problem,) if self._record.problem else ()
 
     def claim(self, claim: Claim) -> None:
-        """Nothing: InfiniBand switches keep no epoch. Only time separates two controllers."""
+        """By a record that the subnet manager keeps: the switches refuse nobody."""
+        self._record.claim(claim)
 
     def police(self, rules: EdgeRules) -> EdgeReport:
         """Only detects: a switch cannot rewrite service levels."""
@@ -121,7 +128,7 @@ class InfinibandSwitches:
         second = InfinibandSwitches(
             self._client, levels=self._levels, maps_per_read=self._maps_per_read
         )
-        second._is_second = True
+        second._is_second, second._record = True, self._record
         return second
 
     def learn_from(self, second: InfinibandSwitches) -> None:
@@ -177,6 +184,7 @@ class InfinibandSwitches:
 
     def close(self) -> None:
         if not self._is_second:
+            self._record.withdraw()
             self._client.close()
 
     # ---- Where ports are ------------------------------------------------------------------------

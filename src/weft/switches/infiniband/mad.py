@@ -4,8 +4,9 @@ An SMP is a datagram of 256 bytes that reads one attribute of 64 bytes of a port
 it (Set). It reaches the port by LID (class 0x01) or by a directed route (class 0x81). Numbers are
 big-endian; layouts are those of IBA volume 1, 13.4.2, 14.2.1 and 14.2.5. Each request carries an
 M_Key: a port with another key does not answer. Counters are read by packets of performance
-management (class 0x04, volume 1, 16.1), which have no key. Entry points: `pack_request`,
-`unpack_answer`; functions for each attribute that is read or written.
+management (class 0x04, volume 1, 16.1), which have no key. Service records are kept by subnet
+administration (class 0x03, volume 1, 15.2), which the subnet manager answers for. Entry points:
+`pack_request`, `unpack_answer`; functions for each attribute that is read or written.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 MAD_BYTES, ATTRIBUTE_BYTES = 256, 64
-LID_ROUTED, DIRECTED, PERFORMANCE = 0x01, 0x81, 0x04
+LID_ROUTED, DIRECTED, PERFORMANCE, ADMINISTRATION = 0x01, 0x81, 0x04, 0x03
 NO_LID = 0xFFFF
 MAX_HOPS = 63
 LEVELS = 16  # service levels; VL 15 drops a packet
@@ -34,7 +35,8 @@ SWITCH = 2  # a node's type; 1 is an adapter, 3 a router
 LINK_UP, INITIALIZED = 5, 2  # physical state of a linked port, and its minimum logical state
 
 _GET, _SET, _IS_ANSWER = 0x01, 0x02, 0x80
-_VERSION = 1
+_DELETE = 0x15
+_VERSION, _ADMINISTRATION_VERSION = 1, 2
 _DIRECTION = 0x8000
 _BUSY, _REDIRECT = 0x1, 0x2
 _STATUS = {
@@ -50,6 +52,9 @@ _SMP = struct.Struct(">BBBBHBBQH2xIQHH28x64s64s64x")
 # Base version, class, class version, method; transaction; attribute; the port, and which counters.
 _COUNTERS = struct.Struct(">BBBB4xQH46xxBH188x")
 _ALL_COUNTERS = 0xFFFF
+# Base version, class, class version, method; transaction; attribute; mask of components; data.
+_RECORD = struct.Struct(">BBBB4xQH30xQ200s")
+_RECORD_AT = 56
 _ANSWER = struct.Struct(">xBxBH2xQ")
 _NODE_INFO = struct.Struct(">xxBB8xQQ8xB")
 
@@ -79,7 +84,17 @@ class CountersGet(NamedTuple):
     port: int
 
 
-Request = Smp | CountersGet
+class RecordRequest(NamedTuple):
+    """A request to subnet administration, at the LID of the subnet manager."""
+
+    to: int
+    method: int
+    attribute: int
+    mask: int  # which components of the data count
+    data: bytes
+
+
+Request = Smp | CountersGet | RecordRequest
 
 
 class Answer(NamedTuple):
@@ -96,6 +111,9 @@ def pack_request(request: Request, transaction: int, m_key: int = 0) -> bytes:
     if isinstance(request, CountersGet):
         head = (_VERSION, PERFORMANCE, _VERSION, _GET, transaction, request.attribute)
         return _COUNTERS.pack(*head, request.port, _ALL_COUNTERS)
+    if isinstance(request, RecordRequest):
+        kind = (_VERSION, ADMINISTRATION, _ADMINISTRATION_VERSION, request.method)
+        return _RECORD.pack(*kind, transaction, request.attribute, request.mask, request.data)
     directed = isinstance(request.to, tuple)
     hops = request.to if isinstance(request.to, tuple) else ()
     way = bytes((0, *hops)) if directed else b""
@@ -126,7 +144,7 @@ def unpack_answer(mad: bytes) -> Answer:
         transaction & 0xFFFFFFFF,
         bool(method & _IS_ANSWER),
         status & ~_DIRECTION if kind == DIRECTED else status,
-        mad[64:128],
+        mad[_RECORD_AT:] if kind == ADMINISTRATION else mad[64:128],
     )
 
 
@@ -251,6 +269,51 @@ def replace_high_limit(data: bytes, limit: int) -> bytes:
     new[51] &= 0x7F  # ClientReregister
     new[63] &= 0xE0  # LinkSpeedExtEnabled
     return bytes(new)
+
+
+# ---- Service records ----------------------------------------------------------------------------
+
+_SERVICE_RECORD = 0x31
+TOO_MANY_RECORDS, NO_RECORDS = 0x0400, 0x0300  # status of an answer
+_SERVICE = struct.Struct(">Q16s2x2xI16x64s48s")
+_BY_NAME = 1 << 6
+_KEY_FIELDS = 0b11  # id and GID
+_DATA_FIELDS = (1 << 35) - (1 << 7)  # bytes, words and double words: 48 bytes
+_ALL_FIELDS = _KEY_FIELDS | 1 << 4 | _BY_NAME | _DATA_FIELDS
+
+
+class ServiceRecord(NamedTuple):
+    """What a service tells the subnet, for `lease_s` seconds; `data`: up to 48 bytes."""
+
+    id: int
+    gid: bytes
+    lease_s: int
+    name: bytes
+    data: bytes
+
+    def _pack(self) -> bytes:
+        return _SERVICE.pack(*self)
+
+    def set_at(self, lid: int) -> RecordRequest:
+        return RecordRequest(lid, _SET, _SERVICE_RECORD, _ALL_FIELDS, self._pack())
+
+    def delete_at(self, lid: int) -> RecordRequest:
+        return RecordRequest(lid, _DELETE, _SERVICE_RECORD, _KEY_FIELDS, self._pack())
+
+
+def find_service(lid: int, name: bytes) -> RecordRequest:
+    """The record of that name, if there is exactly one."""
+    data = ServiceRecord(0, b"", 0, name, b"")._pack()
+    return RecordRequest(lid, _GET, _SERVICE_RECORD, _BY_NAME, data)
+
+
+def unpack_service(data: bytes) -> ServiceRecord:
+    return ServiceRecord._make(_SERVICE.unpack_from(data))
+
+
+def unpack_manager(port_info: bytes) -> tuple[bytes, int]:
+    """The subnet's prefix, and the LID of its manager, as a port knows them."""
+    return port_info[8:16], int.from_bytes(port_info[18:20], "big")
 
 
 # ---- Tables of a port ---------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 
 from weft.errors import InputError
 from weft.switches.infiniband.mad import (
+    ADMINISTRATION,
     DIRECTED,
     LID_ROUTED,
     MAD_BYTES,
@@ -72,6 +73,7 @@ class Refusal:
 
     problem: str
     is_silence: bool = False
+    status: int = 0  # of an answer that refuses
 
 
 class SmpClient(Protocol):
@@ -93,8 +95,8 @@ class Umad:
     def __init__(self, adapter: str | None = None, port: int = 0, library: str = LIBRARY) -> None:
         self._library = _load_library(library)
         self._port = self._open_port(adapter, port)
-        kinds = (LID_ROUTED, DIRECTED, PERFORMANCE)
-        self._agents = {kind: self._register_class(kind) for kind in kinds}
+        versions = {LID_ROUTED: 1, DIRECTED: 1, PERFORMANCE: 1, ADMINISTRATION: 2}
+        self._agents = {kind: self._register_class(kind, n) for kind, n in versions.items()}
         self._head = int(self._library.umad_size())
         self._out = ctypes.create_string_buffer(self._head + MAD_BYTES)
         self._out_mad = ctypes.addressof(self._out) + self._head
@@ -113,8 +115,8 @@ class Umad:
             )
         return opened
 
-    def _register_class(self, kind: int) -> int:
-        agent = int(self._library.umad_register(self._port, kind, 1, 0, None))
+    def _register_class(self, kind: int, version: int) -> int:
+        agent = int(self._library.umad_register(self._port, kind, version, 0, None))
         if agent < 0:
             self._library.umad_close_port(self._port)
             raise _build_unavailable(f"class 0x{kind:02x} is refused ({os.strerror(-agent)})", "")
@@ -124,7 +126,8 @@ class Umad:
         kind = mad[1]
         agent = self._agents[kind]
         ctypes.memmove(self._out_mad, mad, MAD_BYTES)
-        pair, key = (1, _GENERAL_KEY) if kind == PERFORMANCE else (0, 0)
+        is_general = kind in (PERFORMANCE, ADMINISTRATION)
+        pair, key = (1, _GENERAL_KEY) if is_general else (0, 0)
         self._library.umad_set_addr(self._out, NO_LID if kind == DIRECTED else to, pair, 0, key)
         milliseconds = max(1, round(1000 * timeout_s))
         # No retries here: `WindowedSmps` retries.
@@ -329,7 +332,9 @@ class WindowedSmps:
         batch.answers[waiting.index] = (
             answer.data
             if not answer.status
-            else Refusal(f"{describe_address(to)} {describe_status(answer.status)}")
+            else Refusal(
+                f"{describe_address(to)} {describe_status(answer.status)}", status=answer.status
+            )
         )
 
     def _retry(self, batch: _Batch, waiting: _Pending) -> None:

@@ -7,12 +7,19 @@
 # of the transports verbs and ofi).
 # As root, missing packages are installed with apt-get. Otherwise they are named: the run goes on
 # without the optional ones and stops (exit status 1) without the needed ones.
+# Debian starts a package's service when it is installed, and at every boot. The tests start their
+# own servers, so services that are installed here stay off: a policy-rc.d refuses to start them
+# meanwhile, and they are disabled. Services that were there before are left alone.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 purpose=${1:-}
+root=${WEFT_SYSTEM_ROOT:-}  # tests set it
+services=(etcd opensm postgresql prometheus)
+policy=$root/usr/sbin/policy-rc.d
+our_policy=
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" $our_policy' EXIT
 
 say() { echo "system  $*"; }
 
@@ -163,9 +170,31 @@ describe() {
 apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 "$@" >"$log" 2>&1; }
 
 install() {
+  local service status=0 enabled=" "
   say "installing $*"
+  for service in "${services[@]}"; do
+    if is_enabled "$service"; then enabled+="$service "; fi
+  done
+  refuse_starts
   apt install -y --no-install-recommends "$@" ||
-    { apt update && apt install -y --no-install-recommends "$@"; }
+    { apt update && apt install -y --no-install-recommends "$@"; } || status=$?
+  for service in "${services[@]}"; do
+    if is_enabled "$service" && [[ $enabled != *" $service "* ]]; then
+      systemctl ${root:+--root="$root"} disable "$service" >>"$log" 2>&1 ||
+        say "$service is enabled and could not be disabled"
+    fi
+  done
+  return "$status"
+}
+
+is_enabled() { compgen -G "$root/etc/systemd/system/*.wants/$1.service" >/dev/null; }
+
+# Until the script ends; a policy of the machine's own is kept.
+refuse_starts() {
+  [[ ! -e $policy && -w ${policy%/*} ]] || return 0
+  our_policy=$policy
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
 }
 
 may_install() { [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; }

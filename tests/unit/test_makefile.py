@@ -94,7 +94,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def packages(machine: Machine, purpose: str) -> subprocess.CompletedProcess[str]:
-    return machine.run("tools/system-packages.sh", purpose)
+    system = str(machine.commands.parent / "system")
+    return machine.run("tools/system-packages.sh", purpose, WEFT_SYSTEM_ROOT=system)
 
 
 def test_help_is_the_default_and_names_every_target() -> None:
@@ -147,6 +148,45 @@ esac""",
     assert done.returncode == 0, done.stderr
     assert sum("update" in call for call in calls) == 1
     assert calls[-1].endswith("install -y --no-install-recommends g++")
+
+
+def test_services_of_installed_packages_are_not_started_and_stay_off(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """As Debian's maintainer scripts do: ask policy-rc.d, then enable the unit."""
+    system = tmp_path / "system"
+    policy = system / "usr/sbin/policy-rc.d"
+    wants = system / "etc/systemd/system/multi-user.target.wants"
+    policy.parent.mkdir(parents=True)
+    wants.mkdir(parents=True)
+    (wants / "etcd.service").touch()  # the machine's own
+    (machine.commands / "g++").unlink()
+    machine.add("id", "echo 0")
+    machine.add(
+        "apt-get",
+        f"""case "$*" in *install*)
+  {policy}; echo $? >{tmp_path}/answer
+  : >{wants}/etcd.service; : >{wants}/prometheus.service
+  : >{machine.commands}/g++ && chmod +x {machine.commands}/g++ ;;
+esac""",
+    )
+    machine.add("systemctl", f'shift; [ "$1" = disable ] && rm {wants}/"$2".service')
+    done = packages(machine, "build")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "answer").read_text() == "101\n"  # deny: the service is not started
+    assert [unit.name for unit in wants.iterdir()] == ["etcd.service"]
+    assert not policy.exists()
+
+
+def test_a_policy_of_the_machine_is_kept(machine: Machine, tmp_path: Path) -> None:
+    policy = tmp_path / "system/usr/sbin/policy-rc.d"
+    policy.parent.mkdir(parents=True)
+    policy.write_text("the machine's own")
+    (machine.commands / "g++").unlink()
+    machine.add("id", "echo 0")
+    machine.add("apt-get", f": >{machine.commands}/g++ && chmod +x {machine.commands}/g++")
+    assert packages(machine, "build").returncode == 0
+    assert policy.read_text() == "the machine's own"
 
 
 def test_an_old_python_is_passed_over_for_a_newer_one(machine: Machine) -> None:

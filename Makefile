@@ -201,7 +201,7 @@ SAMPLE := 5
 SEED := 1
 PACKAGES :=
 mutants: $(BUILT) ## small faults put into each package: how many do its tests notice? some twenty minutes
-	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python tools/mutants.py --sample $(SAMPLE) \
+	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python tools/mutants --sample $(SAMPLE) \
 		--seed $(SEED) $(PACKAGES) </dev/null
 
 bench: $(BUILT) ## our figures beside the peers'; writes bench/latest.jsonl

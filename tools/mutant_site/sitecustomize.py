@@ -1,4 +1,4 @@
-"""Compiles a mutant instead of one file of weft; tools/mutants.py puts this on PYTHONPATH.
+"""Compiles a mutant instead of one file of weft; tools/mutants puts this on PYTHONPATH.
 
 WEFT_MUTANT_OF is the file's path, WEFT_MUTANT the path of what to compile instead; the file
 `reached` beside it appears when the faulty statement runs.

@@ -81,7 +81,7 @@ def test_defaults_and_choices_in_help_are_those_of_the_code() -> None:
     from weft.measure.settings.by_test import DESCRIPTIONS, SETTINGS
     from weft.measure.tests.catalog import TESTS as CATALOG
     from weft.model.link import OPERATIONS, TRANSPORTS, WIRES
-    from weft.simulate.scenario import system_names
+    from weft.simulate.systems import system_names
     from weft.tune.search.design import POINT_S
     from weft.tune.search.goal import GOALS
     from weft.wire import TOKEN_VARIABLE

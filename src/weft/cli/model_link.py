@@ -33,7 +33,7 @@ from weft.model.queueing import (
     two_hop_wait,
     zero_load_ns,
 )
-from weft.simulate.scenario import system_names, system_values
+from weft.simulate.systems import system_names, system_values
 from weft.units import parse_time
 
 

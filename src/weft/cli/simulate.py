@@ -19,7 +19,6 @@ from weft.records import Record, note_ending, to_summary_line
 from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_simulation, format_sweep
 from weft.simulate.run import MOST_THREADS
-from weft.simulate.scenario import Parameter, parameters, system_names
 from weft.simulate.sweep import (
     Identity,
     Point,
@@ -29,6 +28,7 @@ from weft.simulate.sweep import (
     identify,
     sweep,
 )
+from weft.simulate.systems import Parameter, parameters, system_names
 from weft.sweep_grammar import expand_values, split_assignments
 from weft.toml_table import load_toml, parse_value
 

@@ -4,7 +4,7 @@ from weft.fabric.fabric import Fabric, Link, Node, Port, Routes, with_addresses
 from weft.fabric.ibnetdiscover import read_ibnetdiscover, write_ibnetdiscover
 from weft.fabric.lft import read_lft, write_lft
 from weft.fabric.links import LinkRate, PlainRate, link_rate
-from weft.fabric.read import read_fabric
+from weft.fabric.read import add_routes, read_fabric
 from weft.fabric.routing import (
     ROUTINGS,
     check_reach,
@@ -41,6 +41,7 @@ __all__ = [
     "PlainRate",
     "Port",
     "Routes",
+    "add_routes",
     "back_to_back",
     "build_topology",
     "check_fabric",

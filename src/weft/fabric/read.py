@@ -16,6 +16,7 @@ from weft.errors import InputError, locate_errors
 from weft.fabric.fabric import Fabric
 from weft.fabric.ibnetdiscover import read_iblinkinfo, read_ibnetdiscover
 from weft.fabric.lft import HEADING, read_lft
+from weft.fabric.routing import route
 from weft.fabric.soundness import check_fabric
 from weft.fabric.toml_file import read_toml
 from weft.toml_table import read_text
@@ -56,6 +57,13 @@ def read_fabric(
         below = read_iblinkinfo(info, fabric, at)
         fabric = replace(fabric, findings=(*fabric.findings, *below))
     return fabric
+
+
+def add_routes(fabric: Fabric, routing: str = "") -> Fabric:
+    """The fabric, checked, with routes: its own unless a routing is named, else up*/down*."""
+    if routing or (fabric.routes is None and fabric.switches):
+        fabric = route(fabric, routing or "up_down")
+    return check_fabric(fabric)
 
 
 def _read_topology(where: str, text: str, lanes: int | None, delay: str | None) -> Fabric:

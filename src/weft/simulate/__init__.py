@@ -6,14 +6,8 @@ outcome.record.quantities["probe.rtt"].quantile(0.999)
 """
 
 from weft.simulate.run import Outcome, simulate
-from weft.simulate.scenario import (
-    Parameter,
-    Scenario,
-    load_scenario,
-    parameters,
-    scenario_from,
-    system_names,
-)
+from weft.simulate.scenario import Scenario, load_scenario, scenario_from
+from weft.simulate.systems import Parameter, parameters, system_names
 
 __all__ = [
     "Outcome",

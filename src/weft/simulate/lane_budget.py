@@ -114,8 +114,8 @@ def _find_excess(
         before, then_ps = delivered, simulation.now_ps
         over = level > budget.burst_bytes
         if over.any():
-            found = zip(numbers, delivered.tolist(), over.tolist(), strict=True)
-            return then_ps, {number: count for number, count, is_over in found if is_over}
+            counts = zip(numbers, delivered.tolist(), over.tolist(), strict=True)
+            return then_ps, {number: count for number, count, is_over in counts if is_over}
     return then_ps, {}
 
 

@@ -83,11 +83,11 @@ def sweep(
             )
             yield number, from_line(to_line(outcome.record)), outcome.ended
         return
-    there = replace(source, base=source.base.resolve())  # where workers find the files
+    remote = replace(source, base=source.base.resolve())  # where workers find the files
     calls = [
         Call(
             name=_label(point),
-            arguments=(there, point, _compute_digest(source, point), threads or 1, skip_steady),
+            arguments=(remote, point, _compute_digest(source, point), threads or 1, skip_steady),
         )
         for point in points
     ]

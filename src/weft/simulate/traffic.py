@@ -258,11 +258,11 @@ def _read_common(
 def _read_stop(table: Table, context: _Context, start_ps: int) -> tuple[int, int]:
     """When the traffic stops: a time, or the number of the traffic whose end stops it, or -1."""
     place, value = table.place("stop"), table.raw("stop", None)
-    others = [name for name in context.names if name != context.name]
-    if value in others:
+    names = [name for name in context.names if name != context.name]
+    if value in names:
         return NEVER_PS, context.names.index(value)
     if isinstance(value, str) and not value[:1].isdigit():
-        remedy = f"write a time such as '5 ms', or the name of other traffic: {', '.join(others)}"
+        remedy = f"write a time such as '5 ms', or the name of other traffic: {', '.join(names)}"
         raise InputError(place, f"{value!r} is neither a time nor other traffic", remedy)
     stop_ps = NEVER_PS if value is None else parse_time(value, place)
     if stop_ps <= start_ps:

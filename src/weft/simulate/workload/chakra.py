@@ -19,7 +19,7 @@ from weft.errors import InputError
 from weft.simulate.workload.collective_calls import FIRST_COLLECTIVE_TAG, CollectiveCalls, Ends
 from weft.simulate.workload.operations import Builder, Operations, check_operations
 
-METADATA, COMPUTE, SEND, RECEIVE, COLLECTIVE = 1, 4, 5, 6, 7
+COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7
 COLLECTIVES = (
     "all-reduce",
     "reduce",

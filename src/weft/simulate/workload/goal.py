@@ -159,9 +159,9 @@ class _Reader:
             self._fail(f"label {label!r} is used twice", "rename one")
         self.labels[label] = operation
 
-    def _limit(self, text: str, largest: int, what: str) -> int:
+    def _limit(self, text: str, largest: int, noun: str) -> int:
         if int(text) > largest:
-            self._fail(f"{what} {text} is too large", f"use 0 to {largest}")
+            self._fail(f"{noun} {text} is too large", f"use 0 to {largest}")
         return int(text)
 
     def _fail(self, problem: str, remedy: str) -> NoReturn:

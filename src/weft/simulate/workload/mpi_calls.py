@@ -128,7 +128,7 @@ class _Program:
         elif name in ("send", "ssend", "recv", "sendrecv"):
             self.before = list(self._exchange(name, words))
         elif name == "wait":
-            self.before += [(self.requests[n], ENDS) for n in _completed(words)]
+            self.before += [(self.requests[n], ENDS) for n in _list_completed(words)]
         else:
             raise KeyError(name)
 
@@ -179,7 +179,7 @@ def _find_received(lines: Sequence[_Line]) -> Iterator[tuple[int, tuple[int, int
             yield number, (peer, size, tag)
 
 
-def _completed(words: list[str]) -> Iterator[int]:
+def _list_completed(words: list[str]) -> Iterator[int]:
     for at, word in enumerate(words):
         if word in ("received", "sent"):
             yield int(words[at + 1])

@@ -29,7 +29,7 @@ SHOWN_RANKS = 4096  # a record lists no more
 def workload_quantities(scenario: Scenario, sim: AnySimulation) -> Iterator[tuple[str, Quantity]]:
     """Quantities of every workload of a scenario at the packet level."""
     for name, first, workload in _workloads(scenario):
-        finished = _finished_ps(sim, first, workload.operations.ranks)
+        finished = _read_ends_ps(sim, first, workload.operations.ranks)
         rate = _slowest_link_bps(scenario.fabric, workload)
         yield from completion_quantities(name, finished - workload.begin_ps, workload.volume, rate)
 
@@ -108,7 +108,7 @@ def _workloads(scenario: Scenario) -> Iterator[tuple[str, int, PlacedWorkload]]:
                 first += part.workload.operations.ranks
 
 
-def _finished_ps(sim: AnySimulation, first: int, ranks: int) -> NDArray[np.int64]:
+def _read_ends_ps(sim: AnySimulation, first: int, ranks: int) -> NDArray[np.int64]:
     return np.array([sim.rank_finished_ps(first + rank) for rank in range(ranks)], dtype=np.int64)
 
 

@@ -2,22 +2,21 @@
 
 They serve to try a plan (`weft.control.operators.trial` runs the packet simulator with such
 tables), and to test what happens when writes fail or the writer is killed: their registers can be
-in a file that stays. Entry point: `SimulatedSwitches`.
+in a file that stays. Entry points: `SimulatedSwitches`, `read_routed_fabric`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import TypeVar
 
 from weft.errors import InputError
-from weft.fabric import Fabric
+from weft.fabric import Fabric, add_routes, read_fabric
 from weft.switches.edge import EdgeReport, EdgeRules
 from weft.switches.simulated.register_tables import find_refusal, plan_steps
 from weft.switches.simulated.registers import Registers, WriteFailures
-from weft.switches.simulated.routed_fabric import add_routes, list_ports
 from weft.switches.simulated.shared_claim import SharedClaim
 from weft.switches.tables import (
     Ability,
@@ -36,6 +35,11 @@ _TRIES = 40  # to restore: with 50 % of writes lost, one of 10^9 ports stays in 
 _T = TypeVar("_T")
 
 
+def read_routed_fabric(files: str | Sequence[str]) -> Fabric:
+    """The fabric of files, as `weft simulate` reads them."""
+    return add_routes(read_fabric(files))
+
+
 class SimulatedSwitches:
     """The ports of a fabric, all of one ability or each of its own."""
 
@@ -48,7 +52,7 @@ class SimulatedSwitches:
         failing: WriteFailures | None = None,
     ) -> None:
         self._fabric = add_routes(fabric)
-        ports = list_ports(self._fabric)
+        ports = _list_ports(self._fabric)
         each = dict.fromkeys(ports, abilities) if isinstance(abilities, Ability) else abilities
         missing = set(ports) - each.keys()
         if missing:
@@ -178,3 +182,12 @@ class SimulatedSwitches:
                 continue
             return InputError(str(port), f"{error.problem}; it keeps its old tables")
         return InputError(str(port), f"{error.problem}; it could not be restored")
+
+
+def _list_ports(fabric: Fabric) -> list[PortName]:
+    """Every port with a cable, of switches and hosts."""
+    return [
+        PortName(node.name, port)
+        for n, node in enumerate(fabric.nodes)
+        for port in fabric.neighbors(n)
+    ]

@@ -19,7 +19,8 @@ from weft._core import ArbTables, CongestionControl, Simulation, Status
 from weft.errors import InputError, InvariantError
 from weft.simulate.job_traffic import build_traffic
 from weft.simulate.run import build_simulation
-from weft.simulate.scenario import LanePlan, Scenario, scenario_from
+from weft.simulate.scenario import Scenario, scenario_from
+from weft.simulate.systems import LanePlan
 from weft.studies.saba.evaluation.cluster import RATE_BPS, Floats, Flows, Ints, SetUp, list_flows
 from weft.studies.saba.evaluation.judgement import Evaluation
 from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s, learn

@@ -233,17 +233,26 @@ def declare_control(command: Parser) -> None:
         "drift. See docs/control.md."
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
-    serve = add_action(actions, "serve", "run the controller until Ctrl-C", run="control:run")
+    _declare_service(actions)
+    _declare_bench(actions)
+    _declare_certs(actions)
+    _declare_restore(actions)
+    _declare_questions(actions)
+    _declare_changes(actions)
+
+
+def _declare_service(actions: Actions[Parser]) -> None:
+    serve = _add_control_action(actions, "serve", "run the controller until Ctrl-C")
     serve.add_argument("file", metavar="FILE", help="TOML: switches, policy, store")
     serve.add_argument("--json", action="store_true", help="one JSON object per line")
-    serve.set_defaults(call="serve")
-    about = "restore what the ports had before (Linux)"
-    release = add_action(actions, "release", about, run="control:run")
+    release = _add_control_action(actions, "release", "restore what the ports had before (Linux)")
     release.add_argument("file", metavar="FILE", help="the file of a controller that has ended")
     release.add_argument("--json", action="store_true", help="the ports as JSON")
-    release.set_defaults(call="release")
+
+
+def _declare_bench(actions: Actions[Parser]) -> None:
     about = "registrations and connections per second, and take-over times, on this machine"
-    bench = add_action(actions, "bench", about, run="control:run")
+    bench = _add_control_action(actions, "bench", about)
     bench.add_argument(
         "--controllers",
         default="1,2,4",
@@ -255,9 +264,11 @@ def declare_control(command: Parser) -> None:
         "--take-overs", type=int, default=3, metavar="N", help="owners killed (default: 3)"
     )
     bench.add_argument("--json", action="store_true", help="the figures as JSON")
-    bench.set_defaults(call="bench")
+
+
+def _declare_certs(actions: Actions[Parser]) -> None:
     about = "certificates for a lab: an authority, the controller's, its clients'"
-    certs = add_action(actions, "certs", about, run="control:run")
+    certs = _add_control_action(actions, "certs", about)
     certs.add_argument("folder", metavar="FOLDER", help="where they lie; what it has is kept")
     certs.add_argument(
         "--host",
@@ -273,13 +284,17 @@ def declare_control(command: Parser) -> None:
         help="who gets a certificate; [access] lists it as tls:NAME; repeatable",
     )
     certs.add_argument("--days", default="365", metavar="DAYS", help="how long they are valid")
-    certs.set_defaults(call="certs")
+
+
+def _declare_restore(actions: Actions[Parser]) -> None:
     about = "put a backup in the place of the store; while no controller runs"
-    restore = add_action(actions, "restore", about, run="control:run")
+    restore = _add_control_action(actions, "restore", about)
     restore.add_argument("file", metavar="FILE", help="the file of a controller that has ended")
     restore.add_argument("backup", metavar="BACKUP", help="what `weft control backup` wrote")
     restore.add_argument("--json", action="store_true", help="what was restored as JSON")
-    restore.set_defaults(call="restore")
+
+
+def _declare_questions(actions: Actions[Parser]) -> None:
     _add_request(actions, "status", "state of the controller; exit status 1 if something is wrong")
     _add_request(actions, "apps", "registered applications, with predictions")
     _add_request(actions, "ports", "ports, their tables, and whether these were read back")
@@ -295,6 +310,9 @@ def declare_control(command: Parser) -> None:
     plan = _add_request(actions, "plan", "what a change would do to ports and applications")
     _add_proposal(plan)
     plan.add_argument("--simulate", action="store_true", help="try it on the simulated fabric too")
+
+
+def _declare_changes(actions: Actions[Parser]) -> None:
     apply = _add_request(actions, "apply", "make a change; without one, resume after a rollback")
     _add_proposal(apply)
     about = "compute all levels again, while nothing is registered"
@@ -317,8 +335,14 @@ def declare_control(command: Parser) -> None:
         )
 
 
-def _add_request(actions: Actions[Parser], name: str, about: str) -> Parser:
+def _add_control_action(actions: Actions[Parser], name: str, about: str) -> Parser:
     action = add_action(actions, name, about, run="control:run")
+    action.set_defaults(call=name)
+    return action
+
+
+def _add_request(actions: Actions[Parser], name: str, about: str) -> Parser:
+    action = _add_control_action(actions, name, about)
     action.add_argument("--controller", metavar="HOST:PORT", help=CONTROLLER)
     tls = action.add_argument_group("TLS, for a controller beyond loopback")
     tls.add_argument(
@@ -327,7 +351,6 @@ def _add_request(actions: Actions[Parser], name: str, about: str) -> Parser:
     tls.add_argument("--certificate", metavar="FILE", help="the client's certificate")
     tls.add_argument("--key", metavar="FILE", help="the key of the client's certificate")
     action.add_argument("--json", action="store_true", help="the full reply as JSON")
-    action.set_defaults(call=name)
     return action
 
 

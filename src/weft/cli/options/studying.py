@@ -60,27 +60,7 @@ def declare_simulate(command: Parser) -> None:
     command.add_argument(
         "scenario", nargs="?", metavar="SCENARIO.toml", help="fabric, system and traffic"
     )
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="fixed",
-        help="override one key, such as switch.order=round-robin or traffic.probe.size='128 B'",
-    )
-    command.add_argument(
-        "--sweep",
-        action="append",
-        default=[],
-        metavar="KEY=A,B,C",
-        dest="swept",
-        help="run every combination of the values; give it once per key",
-    )
-    command.add_argument(
-        "--level",
-        choices=("packet", "flow"),
-        help="packet by packet (default), or flows at max-min fair rates; short for --set level=",
-    )
+    _add_changes(command)
     command.add_argument(
         "-o", "--output", metavar="FILE", help="store the records (JSON lines); resumes"
     )
@@ -102,6 +82,31 @@ def declare_simulate(command: Parser) -> None:
         "--parameters", metavar="SYSTEM", help=f"print a system's parameters and exit: {SYSTEMS}"
     )
     command.set_defaults(run="simulate:run")
+
+
+def _add_changes(command: Parser) -> None:
+    """To the keys of a scenario."""
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="fixed",
+        help="override one key, such as switch.order=round-robin or traffic.probe.size='128 B'",
+    )
+    command.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="KEY=A,B,C",
+        dest="swept",
+        help="run every combination of the values; give it once per key",
+    )
+    command.add_argument(
+        "--level",
+        choices=("packet", "flow"),
+        help="packet by packet (default), or flows at max-min fair rates; short for --set level=",
+    )
 
 
 def _add_workers(command: Parser) -> None:

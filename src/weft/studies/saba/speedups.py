@@ -243,13 +243,13 @@ def build_fig4_13(size: Size) -> Study:
         )
         for name, value in stated.items()
     ]
-    others = [way for way in _TESTBED.ways if way not in (BASELINE, SABA)]
-    rows += [_own_row("testbed", f"{way}.speedup", way) for way in others]
+    ways = [way for way in _TESTBED.ways if way not in (BASELINE, SABA)]
+    rows += [_name_row("testbed", f"{way}.speedup", way) for way in ways]
     return _build_study("13", "Speedup of workloads on the testbed", [_TESTBED], rows, size)
 
 
-def _own_row(setting: str, quantity: str, label: str) -> _Row:
-    return _Row(setting=setting, quantity=quantity, label=label, published=None)
+def _name_row(setting: str, quantity: str, label: str, published: float | None = None) -> _Row:
+    return _Row(setting=setting, quantity=quantity, label=label, published=published)
 
 
 def build_fig4_14(size: Size) -> Study:
@@ -277,16 +277,12 @@ def build_fig4_15(size: Size) -> Study:
     for data, speedup in zip(*map(table.column, ("data", "speedup")), strict=True):
         setting = f"{data:g} times the data"
         cases.append(Case(setting=setting, kind="same", few=10, ways=PRODUCT, data=float(data)))
-        rows.append(_stated_row(setting, f"{SABA}.speedup", "speedup", float(speedup)))
+        rows.append(_name_row(setting, f"{SABA}.speedup", "speedup", float(speedup)))
     note = (
         "Here data changes a job's length and not its sensitivity, and at flow level a run scales "
         "with it: the three sizes give the same speedup by construction.",
     )
     return _build_study("15", "Speedup by data size", cases, rows, size, note)
-
-
-def _stated_row(setting: str, quantity: str, label: str, published: float) -> _Row:
-    return _Row(setting=setting, quantity=quantity, label=label, published=published)
 
 
 def build_fig4_16(size: Size) -> Study:
@@ -300,7 +296,7 @@ def build_fig4_16(size: Size) -> Study:
             if isnan(float(value)):
                 continue
             quantity = f"{SABA}.speedup" if name == "all" else f"{SABA}.{name}.speedup"
-            rows.append(_stated_row(setting, quantity, f"speedup of {name}", float(value)))
+            rows.append(_name_row(setting, quantity, f"speedup of {name}", float(value)))
     note = (
         "Here the number of nodes changes a job's length and not its sensitivity, and every port "
         "carries the same jobs: all numbers of nodes give the same speedup by construction.",
@@ -320,20 +316,20 @@ def build_fig4_17(size: Size) -> Study:
         rows.append(
             _Row(setting=setting, quantity=quantity, label="speedup of all", published=stated)
         )
-        rows.append(_stated_row(setting, f"{SABA}.SQL.speedup", "speedup of SQL", float(of_sql)))
+        rows.append(_name_row(setting, f"{SABA}.SQL.speedup", "speedup of SQL", float(of_sql)))
     return _build_study("17", "Speedup by degree of the models", cases, rows, size)
 
 
 def build_fig4_18a(size: Size) -> Study:
     stated = dict(zip(*map(find_table("saba-fig4-18a").cells, ("way", "speedup")), strict=True))
     rows = [
-        _stated_row("scale", f"{way}.speedup", f"{way}", float(value))
+        _name_row("scale", f"{way}.speedup", f"{way}", float(value))
         for way, value in stated.items()
         if way in _SCALE.ways
     ]
-    rows += [_own_row("scale", f"{way}.speedup", way) for way in (RANDOM, CLUSTERED, PLACEBO)]
+    rows += [_name_row("scale", f"{way}.speedup", way) for way in (RANDOM, CLUSTERED, PLACEBO)]
     rows += [
-        _stated_row("scale", f"{SABA}.{end}", label, float(stated[f"{end} of a workload"]))
+        _name_row("scale", f"{SABA}.{end}", label, float(stated[f"{end} of a workload"]))
         for end, label in (
             ("most", "Saba, workload that gains most"),
             ("least", "Saba, workload that gains least"),
@@ -371,6 +367,13 @@ _PACKET_WAYS = (
     DISTRIBUTED,
     "placebo, mapped too",
 )
+_PACKET_QUANTITIES = {
+    f"{SABA}.speedup": "Saba over one lane",
+    "product.isolation": "isolation",
+    "product.mapping": "mapping",
+    "product.sensitivity": "sensitivity",
+    "Saba over placebo": "Saba over placebo",
+}
 _PACKET_NOTES = (
     "Set-ups are shrunk, computation and volume together, until their packets make half a "
     "million hops; the scale is that of 72 servers and 12 workloads. saba-packets-1944 has the "
@@ -412,37 +415,34 @@ def _list_whole_fabric_cases(size: Size) -> list[Case]:  # noqa: ARG001
     ]
 
 
+def _list_packet_rows(cases: Sequence[Case], stated: float) -> list[_Row]:
+    rows = [
+        replace(_name_row(case.setting, name, label), system=PACKET_SYSTEM)
+        for case in cases
+        for name, label in _PACKET_QUANTITIES.items()
+    ]
+    return rows + [
+        _Row(
+            setting=case.setting,
+            quantity=OVER_CONGESTION,
+            label="Saba over one lane with FECN/BECN",
+            published=stated if case.kind == "testbed" else None,
+            system=PACKET_SYSTEM,
+        )
+        for case in cases
+        if CONGESTION_WAY in case.ways
+    ]
+
+
 def _build_packet_study(
     name: str, title: str, figure: str, list_cases: Callable[[Size], list[Case]], size: Size
 ) -> Study:
     """Isolation × mapping × sensitivity where packets wait behind others."""
     table, testbed = find_table(f"saba-fig4-{figure}"), find_table("saba-fig4-13")
     cases = list_cases(size)
-    quantities = {
-        f"{SABA}.speedup": "Saba over one lane",
-        "product.isolation": "isolation",
-        "product.mapping": "mapping",
-        "product.sensitivity": "sensitivity",
-        "Saba over placebo": "Saba over placebo",
-    }
-    rows = [
-        replace(_own_row(case.setting, quantity, label), system=PACKET_SYSTEM)
-        for case in cases
-        for quantity, label in quantities.items()
-    ]
     # The thesis's baseline is one lane with congestion control, on one switch of 32 servers.
     stated = dict(zip(*map(testbed.cells, ("workload", "speedup")), strict=True))["all"]
-    rows += [
-        _Row(
-            setting=case.setting,
-            quantity=OVER_CONGESTION,
-            label="Saba over one lane with FECN/BECN",
-            published=float(stated) if case.kind == "testbed" else None,
-            system=PACKET_SYSTEM,
-        )
-        for case in cases
-        if CONGESTION_WAY in case.ways
-    ]
+    rows = _list_packet_rows(cases, float(stated))
     text = {case.setting: case.describe(size) for case in cases}
     return Study(
         name=name,

@@ -13,9 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from weft.jobs import Job
 from weft.records import Distribution
 from weft.simulate import scenario_from, simulate
-from weft.studies.saba.evaluation.allocations import EQ_4_2, EQUAL, LIGHT, RULES, draw_load, learn
+from weft.studies.saba.evaluation.allocations import (
+    EQ_4_2,
+    EQUAL,
+    LIGHT,
+    RULES,
+    Known,
+    draw_load,
+    learn,
+)
 from weft.studies.saba.workloads.job_profile import describe_job
 
 COUNT, LOAD = 8, 4.0
@@ -37,49 +46,44 @@ def probe_latency(rule: str, *, seed: int = 1, duration: str = "40 ms") -> Distr
 def build_scenario(rule: str, seed: int, duration: str) -> dict[str, Any]:
     known = learn(draw_load(seed, count=COUNT, load=LOAD))
     is_single = rule in (AMONG, BESIDE_ONE)
-    jobs = []
-    for number, job in enumerate(known.setup.jobs):
-        stages = tuple(
-            replace(
-                stage,
-                compute_ps=round(SHRINK * stage.compute_ps),
-                volume_bytes=max(1, round(SHRINK * stage.volume_bytes)),
-            )
-            for stage in job.stages
-        )
-        entry = describe_job(replace(job, stages=stages))
-        jobs.append(entry | {"loops": "until the end", "sl": 0 if is_single else number})
-    lanes: dict[str, Any] = {}
-    if rule == BESIDE_ONE:
-        lanes = {"sl2vl": [0] * COUNT + [1], "low": [[0, 64]], "high": [[1, 64]]}
-    elif rule != AMONG:
-        weights = np.array(RULES[rule](known, tuple(range(COUNT))), dtype=np.float64)
-        entries = np.maximum(1, np.round(MOST * weights / weights.max())).astype(int).tolist()
-        low = [[lane, weight] for lane, weight in enumerate(entries)]
-        lanes = {"sl2vl": [*range(COUNT + 1)], "low": low, "high": [[COUNT, 64]]}
     count = {AMONG: 1, BESIDE_ONE: 2}.get(rule, COUNT + 1)
+    jobs = [
+        describe_job(_shrink(job)) | {"loops": "until the end", "sl": 0 if is_single else number}
+        for number, job in enumerate(known.setup.jobs)
+    ]
+    fabric = {"topology": "one_switch", "hosts": COUNT, "rate": "56 Gb/s", "delay": "50 ns"}
+    probe = {"name": "probe", "kind": "latency", "from": "h0", "to": "h1", "size": "64 B"}
     return {
         "name": "latency-probe",
         "duration": duration,
         "seed": seed,
-        "fabric": {
-            "topology": "one_switch",
-            "hosts": COUNT,
-            "rate": "56 Gb/s",
-            "delay": "50 ns",
-            "lanes": count,
-        },
+        "fabric": fabric | {"lanes": count},
         "switch": {"virtual_output_queues": True, "buffer": f"{BUFFER_KIB // count} KiB"},
-        "lanes": lanes,
+        "lanes": _assign_lanes(rule, known),
         "job": jobs,
-        "traffic": [
-            {
-                "name": "probe",
-                "kind": "latency",
-                "from": "h0",
-                "to": "h1",
-                "size": "64 B",
-                "sl": 0 if rule == AMONG else COUNT,
-            }
-        ],
+        "traffic": [probe | {"sl": 0 if rule == AMONG else COUNT}],
     }
+
+
+def _shrink(job: Job) -> Job:
+    stages = (
+        replace(
+            stage,
+            compute_ps=round(SHRINK * stage.compute_ps),
+            volume_bytes=max(1, round(SHRINK * stage.volume_bytes)),
+        )
+        for stage in job.stages
+    )
+    return replace(job, stages=tuple(stages))
+
+
+def _assign_lanes(rule: str, known: Known) -> dict[str, Any]:
+    """A lane for each job with the rule's weight, and one of high priority for the probe."""
+    if rule == AMONG:
+        return {}
+    if rule == BESIDE_ONE:
+        return {"sl2vl": [0] * COUNT + [1], "low": [[0, 64]], "high": [[1, 64]]}
+    weights = np.array(RULES[rule](known, tuple(range(COUNT))), dtype=np.float64)
+    entries = np.maximum(1, np.round(MOST * weights / weights.max())).astype(int).tolist()
+    low = [[lane, weight] for lane, weight in enumerate(entries)]
+    return {"sl2vl": [*range(COUNT + 1)], "low": low, "high": [[COUNT, 64]]}

@@ -17,7 +17,6 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace weft::flow;
-using weft::packet::FlowResult;
 using weft::packet::NetworkSpec;
 using weft::packet::RunSpec;
 using weft::packet::WorkloadSpec;
@@ -176,6 +175,7 @@ void bind_control(nb::class_<Simulation>& simulation) {
 void bind_flow_simulation(nb::module_& m) {
   nb::class_<Simulation> simulation(m, "FlowSimulation");
   bind_control(simulation);
+  bind_flow_results(simulation);
   simulation
       .def(
           "__init__",
@@ -189,30 +189,7 @@ void bind_flow_simulation(nb::module_& m) {
           "network"_a, "flows"_a, "run"_a, "workload"_a.none() = nb::none(), nb::kw_only(),
           "step_ps"_a = 0, "tolerance"_a = 0.0, "queues"_a = 0, "watch_stages"_a = false)
       .def("run", &Simulation::run, "max_events"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("now_ps", &Simulation::now)
-      .def_prop_ro("events", &Simulation::events)
-      .def("flow", &Simulation::flow)
-      .def_prop_ro("flow_deliveries", &result_column<Simulation, &FlowResult::delivered>,
-                   nb::rv_policy::automatic)
-      .def_prop_ro("flow_bytes", &result_column<Simulation, &FlowResult::bytes>,
-                   nb::rv_policy::automatic)
-      .def_prop_ro("flow_messages", &result_column<Simulation, &FlowResult::messages>,
-                   nb::rv_policy::automatic)
-      .def_prop_ro("flow_last_deliveries_ps",
-                   &result_column<Simulation, &FlowResult::last_delivery>, nb::rv_policy::automatic)
-      .def_prop_ro("flow_ends_ps", &result_column<Simulation, &FlowResult::finished>,
-                   nb::rv_policy::automatic)
-      .def_prop_ro("flow_stops_ps", &result_column<Simulation, &FlowResult::stop>,
-                   nb::rv_policy::automatic)
-      .def("carried_bytes", &Simulation::carried)
-      .def("rank_finished_ps", &Simulation::rank_finished)
-      .def(
-          "operations_ended_ps",
-          [](const Simulation& s) {
-            return nb::ndarray<nb::numpy, const Time>(s.operations_ended().data(),
-                                                      {s.operations_ended().size()});
-          },
-          nb::rv_policy::reference_internal);
+      .def("carried_bytes", &Simulation::carried);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "packet/simulation.hpp"
 #include "packet/spec.hpp"
 
 using FlowList = std::vector<weft::packet::FlowSpec>;
@@ -36,4 +37,34 @@ Column column(size_t count, Read read) {
 template <class Simulation, auto Member>
 Column result_column(const Simulation& sim) {
   return column(sim.flows(), [&](size_t i) { return sim.flow(i).*Member; });
+}
+
+// What simulations of packets and of flows have in common: the time, and results of each flow,
+// rank and operation.
+template <class Simulation>
+void bind_flow_results(nb::class_<Simulation>& simulation) {
+  using weft::packet::FlowResult;
+  simulation.def_prop_ro("now_ps", &Simulation::now)
+      .def_prop_ro("events", &Simulation::events)
+      .def("flow", &Simulation::flow)
+      .def_prop_ro("flow_deliveries", &result_column<Simulation, &FlowResult::delivered>,
+                   nb::rv_policy::automatic)
+      .def_prop_ro("flow_bytes", &result_column<Simulation, &FlowResult::bytes>,
+                   nb::rv_policy::automatic)
+      .def_prop_ro("flow_messages", &result_column<Simulation, &FlowResult::messages>,
+                   nb::rv_policy::automatic)
+      .def_prop_ro("flow_last_deliveries_ps",
+                   &result_column<Simulation, &FlowResult::last_delivery>, nb::rv_policy::automatic)
+      .def_prop_ro("flow_ends_ps", &result_column<Simulation, &FlowResult::finished>,
+                   nb::rv_policy::automatic)
+      .def_prop_ro("flow_stops_ps", &result_column<Simulation, &FlowResult::stop>,
+                   nb::rv_policy::automatic)
+      .def("rank_finished_ps", &Simulation::rank_finished)
+      .def(
+          "operations_ended_ps",
+          [](const Simulation& s) {
+            return nb::ndarray<nb::numpy, const weft::packet::Time>(s.operations_ended().data(),
+                                                                    {s.operations_ended().size()});
+          },
+          nb::rv_policy::reference_internal);
 }

@@ -362,7 +362,9 @@ void bind_simulation(nb::module_& m) {
   m.def("measure_barrier_ns", &weft::measure_barrier_ns, "threads"_a, "meetings"_a,
         nb::call_guard<nb::gil_scoped_release>());
   nb::exception<BrokenInvariant>(m, "BrokenInvariant");
-  nb::class_<Simulation>(m, "Simulation")
+  nb::class_<Simulation> simulation(m, "Simulation");
+  bind_flow_results(simulation);
+  simulation
       .def(
           "__init__",
           [](Simulation* self, const NetworkSpec& network, FlowList& flows, const RunSpec& run,
@@ -374,8 +376,6 @@ void bind_simulation(nb::module_& m) {
       .def("run", &Simulation::run, "max_events"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("set_arbitration", &Simulation::set_arbitration, "node"_a, "port"_a, "tables"_a)
       .def("set_rate", &Simulation::set_rate, "flow"_a, "rate_bps"_a)
-      .def_prop_ro("now_ps", &Simulation::now)
-      .def_prop_ro("events", &Simulation::events)
       .def_prop_ro("skipped_ps", &Simulation::skipped)
       .def_prop_ro("packet_hops", &Simulation::packet_hops)
       .def_prop_ro("packets_alive", &Simulation::packets_alive)
@@ -385,19 +385,6 @@ void bind_simulation(nb::module_& m) {
       .def("keep_accounts", &Simulation::keep_accounts)
       .def("window_events", &window_events_array, nb::rv_policy::reference_internal)
       .def("group", [](const Simulation& s, size_t i) { return s.group(i); })
-      .def("flow", &Simulation::flow)
-      .def_prop_ro("flow_deliveries", &result_column<Simulation, &FlowResult::delivered>,
-                   nb::rv_policy::automatic)
-      .def_prop_ro("flow_bytes", &result_column<Simulation, &FlowResult::bytes>,
-                   nb::rv_policy::automatic)
-      .def_prop_ro("flow_messages", &result_column<Simulation, &FlowResult::messages>,
-                   nb::rv_policy::automatic)
-      .def_prop_ro("flow_last_deliveries_ps",
-                   &result_column<Simulation, &FlowResult::last_delivery>, nb::rv_policy::automatic)
-      .def_prop_ro("flow_ends_ps", &result_column<Simulation, &FlowResult::finished>,
-                   nb::rv_policy::automatic)
-      .def_prop_ro("flow_stops_ps", &result_column<Simulation, &FlowResult::stop>,
-                   nb::rv_policy::automatic)
       .def_prop_ro("links", &Simulation::links)
       .def("link",
            [](const Simulation& s, size_t i) {
@@ -409,14 +396,6 @@ void bind_simulation(nb::module_& m) {
       .def("head_of_line_share", &Simulation::head_of_line_share)
       .def("blocked", &Simulation::blocked, "limit_ps"_a)
       .def("deadlock_cycle", &Simulation::deadlock_cycle)
-      .def("rank_finished_ps", &Simulation::rank_finished)
-      .def(
-          "operations_ended_ps",
-          [](const Simulation& s) {
-            return nb::ndarray<nb::numpy, const Time>(s.operations_ended().data(),
-                                                      {s.operations_ended().size()});
-          },
-          nb::rv_policy::reference_internal)
       .def_prop_ro("sample_times_ps", &Simulation::sample_times)
       .def("samples", &samples_array, nb::rv_policy::reference_internal);
 }

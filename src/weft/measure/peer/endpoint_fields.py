@@ -15,6 +15,8 @@ from weft.measure.settings.values import ANYWHERE, AUTO, client_cpu
 
 # Receives posted ahead: enough for bursts, bounded where messages are large.
 MIN_RECEIVES, RECEIVE_BYTES = 16, 2**28
+# Completion means delivery, at a time of the device where it has a clock.
+TIMED = {"delivery": True, "device_timestamps": True}
 
 
 def endpoint_fields(settings: Settings, **overrides: Any) -> dict[str, Any]:
@@ -116,6 +118,19 @@ def echo_channel(
         receive_depth=count_receives(size, depth),
     )
     return ChannelSpec(config=config, role="echo", loop=loop_fields(settings, op=op), thread=thread)
+
+
+def timed_loopback_fields(settings: Settings) -> dict[str, Any]:
+    """Of an endpoint that is connected with itself, beside a timed one."""
+    size = settings.size_bytes
+    return endpoint_fields(
+        settings,
+        send_bytes=size,
+        receive_bytes=size,
+        depth=1,
+        receive_depth=count_receives(size, 1),
+        **TIMED,
+    )
 
 
 def write_channel(settings: Settings) -> ChannelSpec:

@@ -36,11 +36,11 @@ from weft.host.machine.counters import compare_counters, read_counters, tabulate
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.client import Channels, LocalServer, open_peer
 from weft.measure.peer.endpoint_fields import (
-    count_receives,
+    TIMED,
     echo_channel,
-    endpoint_fields,
     loop_spec,
     sink_channel,
+    timed_loopback_fields,
 )
 from weft.measure.plan.plan import Flow, Generator, Host, Plan, Step
 from weft.measure.plan.step_record import build_step_record
@@ -233,7 +233,6 @@ def _busy_percent(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 
 TAIL_NS = 100_000_000
-TIMED = {"delivery": True, "device_timestamps": True}
 
 Report = dict[str, Any]
 
@@ -245,7 +244,7 @@ def open_flow(flow: Flow, peer: str, token: bytes) -> OpenFlow:
         channels = on_failure.enter_context(receiver.open([_channel(flow.generator)]))
         settings = flow.generator.settings
         back = (
-            on_failure.enter_context(loopback(_loopback_fields(settings)))
+            on_failure.enter_context(loopback(timed_loopback_fields(settings)))
             if isinstance(settings, RperfSettings)
             else None
         )
@@ -263,18 +262,6 @@ def _channel(generator: Generator) -> ChannelSpec:
             return sink_channel(settings, depth=settings.depth)
         case _:
             return echo_channel(settings)
-
-
-def _loopback_fields(settings: Settings) -> Report:
-    size = settings.size_bytes
-    return endpoint_fields(
-        settings,
-        send_bytes=size,
-        receive_bytes=size,
-        depth=1,
-        receive_depth=count_receives(size, 1),
-        **TIMED,
-    )
 
 
 @dataclass(frozen=True, slots=True)

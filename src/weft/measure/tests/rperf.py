@@ -10,7 +10,6 @@ device's own timestamps where it has them. Entry point: `rperf`. Units: ps.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from weft._core import Endpoint, Histogram, PostPollResult, ping_pong, post_poll
 from weft.errors import InputError
@@ -23,11 +22,11 @@ from weft.measure.observation import (
 )
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import (
-    count_receives,
+    TIMED,
     echo_channel,
-    endpoint_fields,
     loop_spec,
     sink_channel,
+    timed_loopback_fields,
 )
 from weft.measure.rig import Progress, Rig, done_share, loopback
 from weft.measure.settings.by_test import BIAS, RperfSettings
@@ -63,10 +62,9 @@ def run(rig: Rig, settings: RperfSettings) -> Observation:
 def _run_pairs(rig: Rig, settings: RperfSettings) -> PostPollResult:
     count, duration_ns = settings.until()
     spec = loop_spec(settings, count=count, duration_ns=duration_ns)
-    timed = {"delivery": True, "device_timestamps": True}
-    with rig.connect([sink_channel(settings, depth=1, **timed)]) as ends:
+    with rig.connect([sink_channel(settings, depth=1, **TIMED)]) as ends:
         wire = ends.endpoints[0]
-        with loopback(_loopback_fields(settings, timed)) as back:
+        with loopback(timed_loopback_fields(settings)) as back:
             order = settings.order
             pairs = partial(post_poll, wire, back, spec, order, device_hz(wire), ends.stop)
             (result,) = rig.run([pairs], done_share(ends.stop, 2 * count, 2 * duration_ns))
@@ -74,18 +72,6 @@ def _run_pairs(rig: Rig, settings: RperfSettings) -> PostPollResult:
         sent = result.counts.sent + settings.warmup_messages
         rig.finish(ends, [result.counts], [sent])
     return result
-
-
-def _loopback_fields(settings: RperfSettings, timed: dict[str, Any]) -> dict[str, Any]:
-    size = settings.size_bytes
-    return endpoint_fields(
-        settings,
-        send_bytes=size,
-        receive_bytes=size,
-        depth=1,
-        receive_depth=count_receives(size, 1),
-        **timed,
-    )
 
 
 def _run_ping_pong(rig: Rig, settings: RperfSettings) -> Histogram:

@@ -54,7 +54,7 @@ def rates_Mps(
 ) -> FloatArray:
     named = {"size_bytes": size_bytes, "depth": depth, "qps": qps, "threads": threads}
     columns = np.broadcast_arrays(*np.atleast_1d(*map(np.float64, named.values())))
-    return throughput([], known=system, refill=refill).evaluate(
+    return throughput([], fixed=system, refill=refill).evaluate(
         {}, dict(zip(named, columns, strict=True))
     )
 
@@ -129,7 +129,7 @@ def test_host_throughput_finds_the_system_that_made_the_rows() -> None:
     made = {"base_us": 20.0, "byte_ns": 0.3, "message_us": 0.8, "copy_ns": 0.15, "contention": 0.6}
     grid = np.meshgrid([64, 4096, 65536], [1, 4, 64], [1, 2], [1, 2])
     x = dict(zip(("size_bytes", "depth", "qps", "threads"), (g.ravel() for g in grid), strict=True))
-    rates = throughput([], known=made).evaluate({}, {k: np.float64(v) for k, v in x.items()})
+    rates = throughput([], fixed=made).evaluate({}, {k: np.float64(v) for k, v in x.items()})
     found = fit(host_throughput(x, rates), x, rates, data="made rows")
     assert found.error.worst < 1e-3
     assert found.values == pytest.approx(made, rel=0.02)
@@ -147,7 +147,7 @@ def test_host_throughput_finds_a_cache_that_the_rows_straddle() -> None:
     }
     grid = np.meshgrid([64, 4096, 65536, 262144], [1, 4, 16, 64], [1, 2], [1, 2])
     x = dict(zip(("size_bytes", "depth", "qps", "threads"), map(np.ravel, grid), strict=True))
-    rates = throughput([], known=made).evaluate({}, {k: np.float64(v) for k, v in x.items()})
+    rates = throughput([], fixed=made).evaluate({}, {k: np.float64(v) for k, v in x.items()})
     found = fit(host_throughput(x, rates, cache=True), x, rates, data="made rows")
     assert found.values == pytest.approx(made, rel=0.05)
 

@@ -8,9 +8,10 @@ from weft.errors import InputError
 from weft.measure.measurement import check_point
 from weft.measure.settings.options import settings_from
 from weft.measure.tests.transfer import TRANSFER
+from weft.records import Series
 from weft.studies import Result, Study, run_study
 from weft.studies.fdr import FDR
-from weft.studies.fdr.fdr_model import KI, MI, SERVED, SIZES, TURNAROUND_US, throughput
+from weft.studies.fdr.fdr_model import KI, MI, OURS, SERVED, SIZES, TURNAROUND_US, throughput
 from weft.studies.fdr.fdr_studies import count_lines
 from weft.studies.points import RunContext
 from weft.studies.published import read_statements
@@ -82,6 +83,14 @@ def test_the_model_gives_back_the_statements_that_set_it() -> None:
 @pytest.mark.parametrize(("offset", "lines"), [(0, 4), (1, 5), (32, 5), (63, 5), (64, 4)])
 def test_an_unaligned_packet_touches_one_cache_line_more(offset: int, lines: int) -> None:
     assert count_lines(offset) == lines
+
+
+def test_the_models_lines_are_over_powers_of_two_outstanding(results: dict[str, Result]) -> None:
+    records = results["fdr-outstanding"].records
+    for size in ("32 KiB", "512 KiB", "8 MiB"):
+        line = records[size].quantities[OURS]
+        assert isinstance(line, Series)
+        assert list(line.x) == [1, 2, 4, 8, 16, 32]
 
 
 def test_a_peer_that_was_lost_is_not_lost_to_the_points_after() -> None:

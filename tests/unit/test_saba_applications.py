@@ -210,7 +210,7 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     assert row.ratio is None
     for way in (EQUAL, WEFT, LEND):
         assert ours(result, "a and b", prediction_name(way)) == pytest.approx(fmean(ways[way].lent))
-    assert pair.predicted_gain(WEFT) > 0.1
+    assert pair.predict_gain(WEFT) > 0.1
     assert judge_gains((pair,), WEFT).holds is True
     little = replace(outcome, predicted={WEFT: (0.05, 0.3)})
     assert judge_gains((CoRun(outcome=little),), WEFT).holds is True  # whatever was predicted

@@ -28,10 +28,10 @@ class ProgressBar:
         self._last = now
         fraction = min(1.0, max(0.0, fraction))
         elapsed = now - self._started
-        left = f"{elapsed / fraction - elapsed:.0f} s left" if fraction > 0.02 else ""
+        remaining = f"{elapsed / fraction - elapsed:.0f} s left" if fraction > 0.02 else ""
         bar = "#" * round(WIDTH * fraction)
         print(
-            f"\r\x1b[K{self._label} [{bar:<{WIDTH}}] {fraction:4.0%} {note} {left}",
+            f"\r\x1b[K{self._label} [{bar:<{WIDTH}}] {fraction:4.0%} {note} {remaining}",
             end="",
             file=sys.stderr,
             flush=True,

@@ -241,15 +241,15 @@ def list_workers(client: Any) -> list[Worker]:
     for worker in workers:
         version = versions.get(worker.address)
         if version != __version__:
-            refuse_version(worker.name, version, here=__version__)
+            refuse_version(worker.name, version, expected=__version__)
     return workers
 
 
-def refuse_version(worker: str, version: object, *, here: str) -> NoReturn:
+def refuse_version(worker: str, version: object, *, expected: str) -> NoReturn:
     has = f"weft {version}" if isinstance(version, str) else "no weft"
     raise InputError(
         f"Dask worker {worker}",
-        f"has {has}, and here is {here}",
+        f"has {has}, and here is {expected}",
         "install the same version on every host",
     )
 

@@ -251,7 +251,7 @@ def _call_in_worker(version: str, run: str, function: Callable[..., T], *args: A
 
     name = str(get_worker().name)
     if version != __version__:
-        refuse_version(name, __version__, here=version)
+        refuse_version(name, __version__, expected=version)
     _current.run = run
     check_stopped()
     with locate_errors(f"Dask worker {name}"):

@@ -57,7 +57,7 @@ class Report:
     answers_ns: dict[str, list[int]] = field(default_factory=dict)
     busy_ns: int = 0  # sending large frames to the server, where the path has a rate
     idle_ns: int = 0  # between these
-    seen: int = 0  # UDP packets towards the server
+    packets: int = 0  # UDP packets towards the server
     lost: int = 0  # of these, on purpose: by count or for want of room
     missed: int = 0  # frames that the kernel dropped before us
 
@@ -133,8 +133,8 @@ class _Direction:
     def _is_lost(self, frame: bytes, path: Path, report: Report) -> bool:
         if not self.to_server or frame[12:14] != b"\x08\x00" or frame[23] != UDP:
             return False
-        report.seen += 1
-        is_lost = bool(path.lose_every) and report.seen % path.lose_every == 0
+        report.packets += 1
+        is_lost = bool(path.lose_every) and report.packets % path.lose_every == 0
         is_lost |= bool(path.rate_bps) and self.queued_bytes > path.limit_bytes
         report.lost += is_lost
         return is_lost

@@ -103,19 +103,19 @@ def check_point(test: Test, settings: Settings) -> None:
     check_available(settings, test.op(settings), availability(settings.route.transport))
 
 
-def choose_over(test: Test, given: Mapping[str, object], near: bool) -> Mapping[str, object]:
-    """`given`, and where it names no transport and the test has no default, the first that can."""
+def choose_over(test: Test, values: Mapping[str, object], near: bool) -> Mapping[str, object]:
+    """`values`, and where it names no transport and the test has no default, the first that can."""
     defaults = {f.name: f.default for f in dataclasses.fields(test.settings)}
-    if defaults["over"] or given.get("over"):
-        return given
+    if defaults["over"] or values.get("over"):
+        return values
     problem: InputError | None = None
     for over in ADAPTERS if near else [o for o in ADAPTERS if o != NEAR]:
         try:
-            check_point(test, settings_from(test.settings, {**given, "over": over}, "--"))
+            check_point(test, settings_from(test.settings, {**values, "over": over}, "--"))
         except InputError as error:
             problem = error
         else:
-            return {**given, "over": over}
+            return {**values, "over": over}
     assert problem is not None
     raise problem
 
@@ -153,11 +153,11 @@ def _run_mpi(test: Test, rig: Rig, settings: Settings) -> Observation:
 
 
 def measure(
-    test: Test, peer: Peer | None, given: Mapping[str, object], progress: Progress | None = None
+    test: Test, peer: Peer | None, values: Mapping[str, object], progress: Progress | None = None
 ) -> Measurement:
-    """Run a test with settings given by name."""
+    """Run a test with settings by name."""
     near = peer_name(peer) == LOCAL
-    settings = settings_from(test.settings, choose_over(test, given, near))
+    settings = settings_from(test.settings, choose_over(test, values, near))
     check_point(test, settings)
     return run_test(test, peer, settings, progress=progress)
 

@@ -187,8 +187,8 @@ def _split_cpus() -> tuple[set[int], set[int]]:
 
     Else each run has it otherwise, and the plain exchange is no measure of the test beside it.
     """
-    *others, last = sorted(os.sched_getaffinity(0))
-    return {last}, set(others) or {last}
+    *rest, last = sorted(os.sched_getaffinity(0))
+    return {last}, set(rest) or {last}
 
 
 @contextmanager
@@ -409,17 +409,17 @@ def _exchange_plainly(bench: Bench, case: Case) -> list[int]:
     if provider := _find_provider(case.over):
         peer = bench.fabric_echoes[case.wait]
         fabric = PlainFabric(provider, CLIENT, spins=case.wait == "spin")
-        taken_ns = fabric.exchange(peer, exchange)
+        round_trips_ns = fabric.exchange(peer, exchange)
         (port,) = struct.unpack_from(">H", peer, 2)  # of a sockaddr
     else:
-        taken_ns, port = _exchange_by_socket(case, exchange), ECHO_PORT
+        round_trips_ns, port = _exchange_by_socket(case, exchange), ECHO_PORT
     report = bench.forwarder.read_report()
-    seen_ns = report.match_round_trips(str(port), len(taken_ns))
-    if not len(seen_ns) == len(taken_ns) == messages:
-        seen, taken = len(seen_ns), len(taken_ns)
-        problem = f"of {messages} round trips {taken} ended, the forwarder has seen {seen}"
+    forwarded_ns = report.match_round_trips(str(port), len(round_trips_ns))
+    if not len(forwarded_ns) == len(round_trips_ns) == messages:
+        counts = f"{len(round_trips_ns)} ended, the forwarder has seen {len(forwarded_ns)}"
+        problem = f"of {messages} round trips {counts}"
         raise InputError("path", problem, "try again")
-    return [taken - seen for taken, seen in zip(taken_ns, seen_ns, strict=True)]
+    return [whole - path for whole, path in zip(round_trips_ns, forwarded_ns, strict=True)]
 
 
 def _exchange_by_socket(case: Case, exchange: PlainExchange) -> list[int]:

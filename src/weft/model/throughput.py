@@ -128,7 +128,7 @@ def by_share(share: float) -> Refill:
 def throughput(
     unknowns: Sequence[str],
     *,
-    known: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
     starts: Mapping[str, float] | None = None,
     refill: Refill = ONE_BY_ONE,
     source: str = "outstanding × size / latency, capped by engine, thread, line and cache",
@@ -138,10 +138,10 @@ def throughput(
     `starts` are guesses of the right magnitude for unknowns: the stages are limits, and one that
     never binds at the start is never found.
     """
-    known, starts = dict(known or {}), dict(starts or {})
-    _check_names([*unknowns, *known, *starts])
-    fixed = {name: quantity.absent for name, quantity in _QUANTITIES.items()} | known
-    values = [f"{name} = {value:.4g}" for name, value in known.items()]
+    fixed, starts = dict(fixed or {}), dict(starts or {})
+    _check_names([*unknowns, *fixed, *starts])
+    constants = {name: quantity.absent for name, quantity in _QUANTITIES.items()} | fixed
+    values = [f"{name} = {value:.4g}" for name, value in fixed.items()]
     return Form(
         name="throughput",
         formula=", ".join([FORMULA, f"r = {refill.formula}", *values]),
@@ -149,7 +149,7 @@ def throughput(
         unit="M/s",
         unknowns=tuple(_with_start(name, starts) for name in unknowns),
         inputs=INPUTS,
-        evaluate=lambda values, x: _rate_Mps({**fixed, **values}, x, refill),
+        evaluate=lambda values, x: _rate_Mps({**constants, **values}, x, refill),
     )
 
 

@@ -84,8 +84,8 @@ def run_campaign(
                 if not _is_disk_full(error):
                     raise
                 disk_full = error
-                what = f"{error.where}: {error.problem}; the run goes on and stores nothing"
-                warnings.warn(what, stacklevel=2)
+                note = f"{error.where}: {error.problem}; the run goes on and stores nothing"
+                warnings.warn(note, stacklevel=2)
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         for identity, records, is_last in results:
             done[identity] = records

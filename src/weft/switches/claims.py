@@ -53,11 +53,11 @@ def decode_grant(data: bytes, where: str) -> Grant:
         raise InputError(where, f"damaged: {error}", remedy) from error
 
 
-def write_grant(path: Path, given: Grant) -> None:
+def write_grant(path: Path, grant: Grant) -> None:
     """On disk, whole or not at all."""
     draft = path.with_name(f"{path.name}.new")
     with draft.open("wb") as file:
-        file.write(msgspec.json.encode(given))
+        file.write(msgspec.json.encode(grant))
         file.flush()
         os.fsync(file.fileno())
     draft.rename(path)

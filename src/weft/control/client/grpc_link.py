@@ -103,9 +103,9 @@ def find_default_socket() -> Path:
     return Path(folder) / "weft" / MACHINE_SOCKET.name
 
 
-def choose_controller(given: str | None) -> str:
-    """As given, of WEFT_CONTROLLER, the user's own controller if it has one, or the machine's."""
-    named = given or os.environ.get(VARIABLE)
+def choose_controller(address: str | None) -> str:
+    """As address, of WEFT_CONTROLLER, the user's own controller if it has one, or the machine's."""
+    named = address or os.environ.get(VARIABLE)
     if named:
         return named
     default = find_default_socket()

@@ -407,9 +407,9 @@ def _move_points(points: FloatArray, weights: FloatArray, group: IntArray) -> In
         total = np.bincount(group, weights, minlength=count)
         means = _compute_means(points, weights, group, points[:count])
         distances = _compute_distances(points, means)
-        left = total[group] - weights
-        is_alone = left <= 1e-9 * weights
-        saved = weights * total[group] * distances[rows, group] / np.where(is_alone, 1.0, left)
+        rest = total[group] - weights
+        is_alone = rest <= 1e-9 * weights
+        saved = weights * total[group] * distances[rows, group] / np.where(is_alone, 1.0, rest)
         costs = weights[:, None] * total * distances / (total + weights[:, None])
         costs[rows, group] = np.inf
         gain = np.where(is_alone, -np.inf, saved - costs.min(axis=1))

@@ -90,11 +90,11 @@ class Server:
         self.process.wait()
 
 
-def _await(condition: Callable[[], Any], what: str) -> Any:
+def _await(condition: Callable[[], Any], goal: str) -> Any:
     deadline = time.monotonic() + START_S
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise InputError("bench", f"not within {START_S:g} s: {what}", "try a calmer machine")
+            raise InputError("bench", f"not within {START_S:g} s: {goal}", "try a calmer machine")
         time.sleep(0.01)
     return value
 

@@ -426,11 +426,11 @@ _SCHEDULERS: Mapping[str, Literal["vlarb", "htb"]] = {"vlarb": "vlarb", "htb": "
 
 def describe_starvation(settings: Settings) -> str:
     """A warning where unmanaged traffic is left less than its floor."""
-    left = 1 - settings.managed_share - (settings.lane.share if settings.lane else 0.0)
-    if left > UNMANAGED_FLOOR - 1e-9:
+    rest = 1 - settings.managed_share - (settings.lane.share if settings.lane else 0.0)
+    if rest > UNMANAGED_FLOOR - 1e-9:
         return ""
     return (
-        f"unmanaged traffic is left {max(0.0, left):.1%} of each link while applications send; "
+        f"unmanaged traffic is left {max(0.0, rest):.1%} of each link while applications send; "
         f"lower managed_share to leave it {UNMANAGED_FLOOR:.0%}"
     )
 

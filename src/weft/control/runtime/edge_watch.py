@@ -127,10 +127,10 @@ def _is_identical(a: object, b: object) -> bool:
 
 def _describe(case: _Case, count: int) -> str:
     to = f" to {case.destination}" if case.destination else ""
-    what = "beyond its budget of the latency lane" if case.is_lane else "without a registration"
+    why = "beyond its budget of the latency lane" if case.is_lane else "without a registration"
     fate = "rewritten to level 0" if case.is_rewritten else "which cannot be prevented here"
     size = format_value(count, "B")
-    return f"marks: {case.host} sends level {case.level}{to} {what}: {size}, {fate}"
+    return f"marks: {case.host} sends level {case.level}{to} {why}: {size}, {fate}"
 
 
 # ---- Rules --------------------------------------------------------------------------------------

@@ -180,8 +180,8 @@ class Reconciler:
         with suppress(WeftError, OSError):
             sent = driver.read_sent(names)
             stale = set(names) - sent.keys()
-            kept = {name: counts for name, counts in self.sent.items() if name not in stale}
-            self.sent = kept | sent
+            current = {name: counts for name, counts in self.sent.items() if name not in stale}
+            self.sent = current | sent
 
     def retry_failing(self, driver: PortProgrammer) -> bool:
         """In another thread, with its driver: the next failing node, if it is due."""

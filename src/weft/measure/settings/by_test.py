@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.measure.settings import values
-from weft.measure.settings.options import Settings, Windowed, chosen_over, option, other_default
+from weft.measure.settings.options import Settings, Windowed, declare_over, option, other_default
 
 BIAS = {
     "wire-first": "order wire-first: the loopback message waits behind the wire's in the adapter, "
@@ -46,7 +46,7 @@ class LatencySettings(Settings):
 class RperfSettings(Settings):
     """Pairs of a wire and a loopback message."""
 
-    over: str = chosen_over(Settings)
+    over: str = declare_over(Settings)
     order: str = option(
         "wire-first",
         "order",
@@ -112,7 +112,7 @@ class SaturationSettings(Streamed):
 class RmaSettings(Windowed):
     """One operation over and over."""
 
-    over: str = chosen_over(Windowed)
+    over: str = declare_over(Windowed)
     size_bytes: int = other_default(Windowed, "size_bytes", ATOMIC_BYTES)
     depth: int = other_default(Windowed, "depth", 1)
     op: str = option(

@@ -100,7 +100,7 @@ def other_default(base: type[Settings], name: str, default: object) -> Any:
     return field(default=default, metadata=inherited.metadata)
 
 
-def chosen_over(base: type[Settings]) -> Any:
+def declare_over(base: type[Settings]) -> Any:
     """The field `over` of tests that sockets cannot run: empty until `choose_over` fills it."""
     candidates = f"default: the first of {', '.join(ADAPTERS)} that can; {NEAR} to this host only"
     inherited = other_default(base, "over", "").metadata["option"]

@@ -259,12 +259,12 @@ def udp_throughput_sample(mode: Mode) -> Sample:
 
 def throughput_form(system: str) -> Form:
     """What is unknown of a system, what is known, and how its program waits."""
-    starts, known, refill = _RECIPES[system]
+    starts, fixed, refill = _RECIPES[system]
     if system == "efa-rc-libfabric":
         adapter = throughput_fit("efa-rc-perftest")
-        known = known | {name: adapter.value(name) for name in ("base_us", "byte_ns", "extra_us")}
-        known = known | {"header_bytes": bytes_counted("RC", 0)}
-    return throughput(tuple(starts), known=known, starts=starts, refill=refill)
+        fixed = fixed | {name: adapter.value(name) for name in ("base_us", "byte_ns", "extra_us")}
+        fixed = fixed | {"header_bytes": bytes_counted("RC", 0)}
+    return throughput(tuple(starts), fixed=fixed, starts=starts, refill=refill)
 
 
 _LINE = {"line_GBps": DATA_RATE_GBPS}

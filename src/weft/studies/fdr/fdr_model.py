@@ -133,7 +133,7 @@ class Stated:
         )
 
 
-def stated_points(rows: Sequence[Stated]) -> tuple[Point, ...]:
+def build_stated_points(rows: Sequence[Stated]) -> tuple[Point, ...]:
     """A point for each setting, with the model's value of each quantity."""
     by_setting: dict[str, dict[str, tuple[float, str]]] = {}
     for row in rows:
@@ -177,7 +177,7 @@ def fdr_study(
         paper=FDR_PAPER,
         place=place,
         system=SYSTEM,
-        points=(*stated_points(stated), *lines),
+        points=(*build_stated_points(stated), *lines),
         observations=tuple(sentence.row for sentence in stated),
         claims=tuple(claims),
         panels=(panel,),

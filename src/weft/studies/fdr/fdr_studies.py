@@ -81,7 +81,7 @@ def _path_point(path: str, size: int, outstanding: int) -> Point:
     )
 
 
-def _path_row(outstanding: int, reason: str = "") -> Observation:
+def _path_row(outstanding: int) -> Observation:
     setting = _path_setting("one_switch", MI, outstanding)
     statement = find_statement("fdr", f"1Mi-outstanding-{outstanding}")
     return Observation(
@@ -91,7 +91,6 @@ def _path_row(outstanding: int, reason: str = "") -> Observation:
         kind="bandwidth",
         published=statement.value,
         place=statement.place,
-        reason=reason,
         read=lambda records: goodput(records[setting], "writes"),
     )
 
@@ -252,7 +251,7 @@ def _judge_large_messages(_: Records) -> Verdict:
     return Verdict(holds=abs(many / single - 1) < 0.05, evidence=evidence)
 
 
-def _elapsed_s(outstanding: int) -> float:
+def _compute_elapsed_s(outstanding: int) -> float:
     return TRANSFERRED_BYTES * 8e-9 / _rate(32 * KI, outstanding)
 
 
@@ -267,8 +266,8 @@ OUTSTANDING = fdr_study(
         Stated("32Ki-outstanding-1", _ONE, THROUGHPUT, _rate(32 * KI, 1), 0.02),
         Stated("32Ki-outstanding-16", _SIXTEEN, MORE_THAN, _rate(32 * KI, 16), 0.0, bound=">"),
         Stated("32Ki-outstanding-32", _MANY, MORE_THAN, _rate(32 * KI, 32), 0.0, bound=">"),
-        Stated("32Ki-outstanding-1-elapsed", _ONE, _ELAPSED, _elapsed_s(1), 0.15),
-        Stated("32Ki-outstanding-32-elapsed", _MANY, _ELAPSED, _elapsed_s(32), 0.15),
+        Stated("32Ki-outstanding-1-elapsed", _ONE, _ELAPSED, _compute_elapsed_s(1), 0.15),
+        Stated("32Ki-outstanding-32-elapsed", _MANY, _ELAPSED, _compute_elapsed_s(32), 0.15),
         Stated("32Ki-outstanding-1-cpu", _ONE, f"processor {_ELAPSED}", _CPU_S, 0.02),
     ),
     OUTSTANDING_LINES,

@@ -166,7 +166,7 @@ def _time_scenarios(sizes: Sequence[int], rng: np.random.Generator) -> dict[str,
 def _point(applications: int, scenarios: int) -> Point:
     def quantities() -> Mapping[str, Quantity]:
         times = calculation_times_ns(applications, scenarios)
-        return {kind: _distribution(taken) for kind, taken in times.items()}
+        return {kind: _distribution(times_ns) for kind, times_ns in times.items()}
 
     settings = {"applications": applications, "scenarios": scenarios}
     return record_point(_setting(applications), settings, quantities, SYSTEM, "calculation time")
@@ -179,7 +179,8 @@ def _drawn_point(most: int, scenarios: int) -> Point:
         if not len(chosen):
             raise Unavailable(f"no scenario of up to {most:,} applications was drawn")
         return {
-            kind: _distribution(np.array(taken)[chosen].tolist()) for kind, taken in times.items()
+            kind: _distribution(np.array(times_ns)[chosen].tolist())
+            for kind, times_ns in times.items()
         }
 
     settings: dict[str, str | int] = {"applications": f"1 to {most:,}", "scenarios": scenarios}

@@ -60,7 +60,7 @@ class CoRun:
         """How much lower the mean slowdown is than with equal queues, as a part of it."""
         return self.outcome.gains.get((scheme, EQUAL))
 
-    def predicted_gain(self, scheme: str) -> float:
+    def predict_gain(self, scheme: str) -> float:
         """The same as the models predict it, with lending."""
         return self.outcome.predicted[scheme][0]
 
@@ -171,7 +171,7 @@ def _percent(gain: Mean) -> str:
 
 
 def _describe_gain(corun: CoRun, scheme: str, gain: Mean) -> str:
-    predicted = 100 * corun.predicted_gain(scheme)
+    predicted = 100 * corun.predict_gain(scheme)
     return f"{corun.setting} {_percent(gain)} ({predicted:.0f} % predicted)"
 
 
@@ -217,29 +217,25 @@ def corun_claims(coruns: Sequence[CoRun]) -> list[Claim]:
     measured = [
         scheme for scheme in OURS if any(corun.gain(scheme) is not None for corun in coruns)
     ]
-    lowered = [
+    lowered = (
+        "Shares by sensitivity lower the mean slowdown of applications that run at the same time, "
+        "against equal shares"
+    )
+    never_raised = (
+        "Shares by sensitivity raise the mean slowdown nowhere beyond noise, neither against one "
+        "shared queue nor against equal shares"
+    )
+    return [
         Claim(
-            statement="Shares by sensitivity lower the mean slowdown of applications that run at "
-            f"the same time, against equal shares ({TITLES[scheme]}).",
+            statement=f"{statement} ({TITLES[scheme]}).",
             place=TABLE.place,
             source="measurement",
             system=SYSTEM,
-            judge=partial(_judge, judge_gains, coruns, scheme),
+            judge=partial(_judge, judge, coruns, scheme),
         )
+        for statement, judge in ((lowered, judge_gains), (never_raised, judge_losses))
         for scheme in measured
     ]
-    worse = [
-        Claim(
-            statement="Shares by sensitivity raise the mean slowdown nowhere beyond noise, neither "
-            f"against one shared queue nor against equal shares ({TITLES[scheme]}).",
-            place=TABLE.place,
-            source="measurement",
-            system=SYSTEM,
-            judge=partial(_judge, judge_losses, coruns, scheme),
-        )
-        for scheme in measured
-    ]
-    return [*lowered, *worse]
 
 
 def _judge(

@@ -99,17 +99,20 @@ class RequestHandler:
             self._claims.pop(connection, None)
 
     def _claim(self, claim: Claim, connection: object) -> Granted | TakenBy:
-        others = [other for peer, other in self._claims.items() if peer is not connection]
-        is_connected = any(self._grant.belongs_to(other) for other in others)
-        given = grant(self._grant, claim, is_connected=is_connected)
-        if given is None:
+        is_connected = any(
+            self._grant.belongs_to(other)
+            for peer, other in self._claims.items()
+            if peer is not connection
+        )
+        granted = grant(self._grant, claim, is_connected=is_connected)
+        if granted is None:
             return TakenBy(self._grant.owner, self._grant.epoch)
-        if given != self._grant:
+        if granted != self._grant:
             self._ports.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_grant(_build_claim_path(self._ports.folder), given)
-            self._grant = given
-        self._claims[connection] = Claim(owner=given.owner, epoch=given.epoch)
-        return Granted(given.epoch)
+            write_grant(_build_claim_path(self._ports.folder), granted)
+            self._grant = granted
+        self._claims[connection] = Claim(owner=granted.owner, epoch=granted.epoch)
+        return Granted(granted.epoch)
 
     def _is_fenced(self, connection: object) -> bool:
         """A connection without a claim (a tool's) may write while no owner is connected."""

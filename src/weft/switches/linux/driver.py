@@ -142,8 +142,8 @@ class LinuxSwitches:
         """Other marks are rewritten to level 0 where they enter."""
         wanted, problems = _build_mark_rules(rules, self._agents.keys())
         requests = {
-            node: GuardMarks(None if self._guarded.get(node) == told else told)
-            for node, told in wanted.items()
+            node: GuardMarks(None if self._guarded.get(node) == mark_rules else mark_rules)
+            for node, mark_rules in wanted.items()
         }
         violations: list[Violation] = []
         seconds = self._timeouts.ports_s + self._timeouts.port_s * len(rules.ports)
@@ -255,8 +255,8 @@ def _build_mark_rules(
             remedy = "add it to [hosts]"
             problems.append(f"{port}: the address of {min(missing)} is not known; {remedy}")
             continue
-        told = by_node.setdefault(port.node, MarkRules(rules.levels, rules.lane, []))
-        told.ports.append(_build_guarded_port(port.port, edge, rules.addresses))
+        mark_rules = by_node.setdefault(port.node, MarkRules(rules.levels, rules.lane, []))
+        mark_rules.ports.append(_build_guarded_port(port.port, edge, rules.addresses))
     return by_node, problems
 
 
@@ -270,7 +270,9 @@ def _build_guarded_port(
 
 
 def _list_violations(node: str, counts: MarkCounts, rules: EdgeRules) -> list[Violation]:
-    host_of = {address: host for host, known in rules.addresses.items() for address in known}
+    host_of = {
+        address: host for host, addresses in rules.addresses.items() for address in addresses
+    }
     return [
         Violation(
             port=PortName(node, count.number),

@@ -129,9 +129,9 @@ def remove_guard(folder: Path) -> None:
     except ValueError as error:
         remedy = "delete it, and see `nft list tables`"
         raise InputError(str(path), "does not name a table", remedy) from error
-    here = where["netns"] == namespaces.read_identity(None)
-    namespace = None if here else namespaces.find_by_identity(where["netns"])
-    if here or namespace is not None:
+    is_present = where["netns"] == namespaces.read_identity(None)
+    namespace = None if is_present else namespaces.find_by_identity(where["netns"])
+    if is_present or namespace is not None:
         # Adding a table that exists does nothing; deleting one that does not is an error.
         text = f"add table netdev {where['table']}\ndelete table netdev {where['table']}\n"
         namespaces.run_inside(namespace, lambda: _run_nft(["-f", "-"], text))

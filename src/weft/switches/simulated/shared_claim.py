@@ -39,15 +39,15 @@ class SharedClaim:
     def claim(self, claim: Claim) -> None:
         with self._lock():
             last = self._read()
-            given = grant(last, claim, is_connected=_is_running(last.pid))
-            if given is None:
+            granted = grant(last, claim, is_connected=_is_running(last.pid))
+            if granted is None:
                 raise self._refuse(last, "switches")
-            if given != last:
-                given = msgspec.structs.replace(given, pid=os.getpid())
-                data = msgspec.json.encode(given)
+            if granted != last:
+                granted = msgspec.structs.replace(granted, pid=os.getpid())
+                data = msgspec.json.encode(granted)
                 os.pwrite(self._file, data, 0)
                 os.ftruncate(self._file, len(data))
-        self._claim = replace(claim, epoch=given.epoch)
+        self._claim = replace(claim, epoch=granted.epoch)
 
     @contextmanager
     def hold(self, node: str) -> Iterator[None]:

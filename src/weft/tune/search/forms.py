@@ -195,7 +195,7 @@ def _window_forms(over: str, x: Mapping[str, FloatArray], rates_Mps: FloatArray)
         "engine_us": 0.5 / float(np.max(rates_Mps)),
         "line_GBps": float(np.max(rates_Mps * x["size_bytes"])) / 1e3,
     }
-    yield throughput(list(starts), known={"engines": 1.0}, starts=starts)
+    yield throughput(list(starts), fixed={"engines": 1.0}, starts=starts)
 
 
 def _in_bytes(form: Form) -> Form:
@@ -215,22 +215,8 @@ def _cpu_form(typical: float) -> Form:
         source="a fixed cost of each message is spread over its bytes",
         unit="ns/B",
         unknowns=(
-            Unknown(
-                name="message_ns",
-                unit="ns",
-                meaning="of processors for each message",
-                start=1000.0,
-                low=1e-3,
-                high=1e9,
-            ),
-            Unknown(
-                name="byte_ns",
-                unit="ns/B",
-                meaning="of processors for each byte",
-                start=typical,
-                low=1e-6,
-                high=1e4,
-            ),
+            Unknown("message_ns", "ns", "of processors for each message", 1000.0, 1e-3, 1e9),
+            Unknown("byte_ns", "ns/B", "of processors for each byte", typical, 1e-6, 1e4),
         ),
         inputs=(_SIZE,),
         evaluate=lambda p, x: p["message_ns"] / x["size_bytes"] + p["byte_ns"],
@@ -244,14 +230,7 @@ def _latency_form(typical: float) -> Form:
         source="at one size there is one figure; choices change it by factors",
         unit="us",
         unknowns=(
-            Unknown(
-                name="base_us",
-                unit="us",
-                meaning="half round trip at the first levels",
-                start=typical,
-                low=1e-4,
-                high=1e8,
-            ),
+            Unknown("base_us", "us", "half round trip at the first levels", typical, 1e-4, 1e8),
         ),
         inputs=(_SIZE,),
         evaluate=lambda p, x: p["base_us"] * np.ones_like(x["size_bytes"]),

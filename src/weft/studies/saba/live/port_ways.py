@@ -68,12 +68,12 @@ def permute_models(
     return [other[name] for name in workloads]
 
 
-def order_by_bytes_left(left: Sequence[float]) -> tuple[int, ...]:
+def order_by_bytes_left(bytes_left: Sequence[float]) -> tuple[int, ...]:
     """A strict priority for each job, the fewest bytes first; as many jobs as fit share one."""
-    order = sorted(range(len(left)), key=lambda n: left[n])
-    each = -(-len(left) // PRIORITIES)
+    order = sorted(range(len(bytes_left)), key=lambda n: bytes_left[n])
+    each = -(-len(bytes_left) // PRIORITIES)
     priority = {job: rank // each for rank, job in enumerate(order)}
-    return tuple(priority[job] for job in range(len(left)))
+    return tuple(priority[job] for job in range(len(bytes_left)))
 
 
 def build_live_queues(

@@ -207,11 +207,11 @@ class _Watch:
 
     def _reorder(self) -> None:
         passed = self.read_queues()[1:]
-        left = [
+        bytes_left = [
             total - (sent % total if self.is_loop else sent)
             for total, sent in zip(self.totals, passed, strict=True)
         ]
-        priorities = order_by_bytes_left(left)
+        priorities = order_by_bytes_left(bytes_left)
         if priorities != self.priorities:
             self.priorities = priorities
             queues = build_live_queues(self.way, self.weights, priorities)

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from certificates import certificates
@@ -233,6 +234,29 @@ def test_a_lease_is_renewed_at_a_third_of_what_the_controller_granted(
         worker.session.registration = Registration(id="sort#1", level=1, ttl_s=granted_s)
     for _ in range(20):
         assert 0.9 * lease_s / 3 <= worker._renewal_interval_s() <= lease_s / 3
+
+
+@pytest.mark.parametrize(
+    ("has_unacknowledged", "has_events", "expected_s"),
+    [
+        (False, False, 30.0),
+        (True, False, 10.0 + worker_module.ACK_TIMEOUT_S),
+        (False, True, 20.0),
+        (True, True, 10.0 + worker_module.ACK_TIMEOUT_S),
+    ],
+)
+def test_the_worker_looks_again_when_the_first_of_its_duties_is_due(
+    has_unacknowledged: bool, has_events: bool, expected_s: float
+) -> None:
+    """A renewal at 30 s, an acknowledgement to one heard at 10 s, events held until 20 s."""
+    worker = worker_module.Worker(
+        "sort", 30.0, "", lambda: None, on_registration=lambda _: None, on_failure=lambda _: None
+    )
+    worker.session = SimpleNamespace(  # type: ignore[assignment]
+        has_unacknowledged=has_unacknowledged, has_events=has_events
+    )
+    worker._renew_s, worker._hold_s = 30.0, 20.0
+    assert worker._next_due_s(worker_module._LiveStream(heard_s=10.0)) == expected_s
 
 
 def test_a_lease_that_was_lost_is_replaced_and_connections_are_reported_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -328,6 +329,31 @@ def test_a_rollback_goes_to_any_revision_that_is_kept_and_apply_resumes(rig: Rig
     assert dict(rig.engine.state.target) == two
     rig.ask(Apply(key=key(7), proposal=Proposal(), now_s=0.0))
     assert {n: t for n, t in rig.engine.state.target.items() if n in one} == one
+
+
+class RecordedQueue(queue.SimpleQueue[Ticket | None]):
+    """Never waits, and keeps how long each call would have waited."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float | None] = []
+
+    def get(self, timeout: float | None = None) -> Ticket | None:  # type: ignore[override]
+        self.timeouts.append(timeout)
+        return self.get_nowait()
+
+
+def test_a_batch_is_gathered_for_a_time_from_its_first_request_on(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = RecordedQueue()
+    monkeypatch.setattr(rig.engine, "_queue", waiting)
+    rig.engine.submit(first := Ticket([], lambda _: None))
+    rig.clock.now_s += GATHER_S / 4
+    rig.engine.submit(second := Ticket([], lambda _: None))
+    idle_s = rig.engine.idle_s
+    assert rig.engine._gather() == [first, second]
+    rest_s = pytest.approx(GATHER_S * 3 / 4)
+    assert waiting.timeouts == [idle_s, rest_s, rest_s]
 
 
 def test_more_than_can_wait_is_turned_away(tmp_path: Path) -> None:

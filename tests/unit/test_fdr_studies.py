@@ -87,7 +87,7 @@ def test_an_unaligned_packet_touches_one_cache_line_more(offset: int, lines: int
 
 def test_the_models_lines_are_over_powers_of_two_outstanding(results: dict[str, Result]) -> None:
     records = results["fdr-outstanding"].records
-    for size in ("32 KiB", "512 KiB", "8 MiB"):
+    for size in ("32 Ki", "512 Ki", "8 Mi"):
         line = records[size].quantities[OURS]
         assert isinstance(line, Series)
         assert list(line.x) == [1, 2, 4, 8, 16, 32]

@@ -127,6 +127,11 @@ def test_a_ring_takes_its_steps_one_after_another() -> None:
     assert ended[graph.end].max() == (10 + 6 * 5) * MS
 
 
+def test_two_instances_have_a_barrier_too() -> None:
+    graph = build_graph(make_job(one_stage("bulk-synchronous", neighbours=1), instances=2))
+    assert count_sent_bytes(graph).tolist() == [12_000_000 + 64] * 2
+
+
 def test_a_barrier_holds_everyone_until_the_last_has_come() -> None:
     slow_first = make_job(
         {"name": "wait", "compute": "1 ms"}, one_stage("bulk-synchronous", neighbours=1)

@@ -224,6 +224,9 @@ def test_as_many_connections_as_any_size_needs() -> None:
         evidence(*rows[:2], stream(4e9, size_bytes=64, qps=4, depth=64)), "qps", "connection"
     )
     assert last.says == "use 4 or more connections"
+    unsettled = [*rows[:2], stream(4e9, size_bytes=64, qps=4, depth=64), *rows[3:]]
+    at_one_size = parallel_rule(evidence(*unsettled), "qps", "connection")
+    assert at_one_size.says.startswith("use 4 or more connections below 8 KiB")
     one = parallel_rule(evidence(*rows[3:]), "qps", "connection")
     assert (one.says, one.choice) == ("one connection is enough", "1")
     none = parallel_rule(evidence(), "threads", "thread")

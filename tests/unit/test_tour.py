@@ -1,10 +1,12 @@
 """The tour: every part, a report that stands alone, records beside it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from weft.cli import main
 from weft.records import read_records
-from weft.studies.tour import TOUR, Skip, Stop, _run_weft, _take_table
+from weft.studies.tour import TOUR, Skip, Stop, _run_weft, _take_table, _visit_switch
 
 
 def test_the_tour_is_the_switch_the_two_hops_and_the_gamed_lane():
@@ -37,6 +39,18 @@ def test_the_tour_shows_every_part_and_writes_report_and_records(tmp_path, monke
     assert "http" not in page.replace("http://www.w3.org", "").split("</style>")[0]
     records = read_records(tmp_path / "tour.jsonl").records
     assert {r.name for r in records} == {"latency", *(s.name for s in TOUR)}
+
+
+def test_the_progress_of_a_switch_is_that_of_all_its_studies(monkeypatch):
+    def run_half(_, report):
+        report(0.5)
+        return SimpleNamespace(packet_hops=0, compared=[])
+
+    monkeypatch.setattr("weft.studies.tour.run_study", run_half)
+    monkeypatch.setattr("weft.studies.tour.short_table", lambda _: "")
+    fractions: list[float] = []
+    _visit_switch([], lambda *_: None, fractions.append)
+    assert fractions == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
 
 
 def test_a_stop_that_fails_is_skipped_with_the_commands_reason(tmp_path):

@@ -283,7 +283,7 @@ def _add_stage(
     ready = _await_requests(builder, stage, tag, begin, end)
     computed = _compute(builder, stage, ready)
     builder.wait(end, computed)
-    is_barrier = stage.pattern == "bulk-synchronous" and instances > 1
+    is_barrier = stage.pattern == "bulk-synchronous"
     join = builder.mark(everyone) if is_barrier else end
     early = round(stage.volume_bytes * stage.overlap)
     volumes = ((early, ready), (stage.volume_bytes - early, computed))

@@ -269,7 +269,7 @@ class Demands:
         polynomials = [(i, m) for i, m in enumerate(models) if isinstance(m, Polynomial)]
         terms = np.zeros((len(hinges), max((len(m.terms) for _, m in hinges), default=0), 2))
         for row, (_, hinged) in enumerate(hinges):
-            terms[row, : len(hinged.terms)] = np.reshape(hinged.terms, (-1, 2))
+            terms[row, : len(hinged.terms)] = np.reshape(hinged.terms, (len(hinged.terms), 2))
         coefficients = np.zeros((len(polynomials), _SIZE))
         for row, (_, polynomial) in enumerate(polynomials):
             coefficients[row, : len(polynomial.coefficients)] = polynomial.coefficients

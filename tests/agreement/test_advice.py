@@ -1,17 +1,42 @@
 """The rules, given the papers' own tables, come to the papers' own conclusions."""
 
+from typing import Any
+
 import pytest
 
-from weft.studies.efa.efa_advice import ADVICE, Fabric, advise_on_fdr, advise_on_tables
+from weft.studies.efa.efa_advice import ADVICE, MIB, Fabric, advise_on_tables
+from weft.studies.published import find_statement
 from weft.studies.study import run_study
-from weft.tune.rules.evidence import UNKNOWN, Rule
+from weft.tune.rules.advice import advise
+from weft.tune.rules.evidence import UNKNOWN, Evidence, Row, Rule, Setting, Spread
+
+
+def build_fdr_evidence() -> Evidence:
+    """What the FDR study states of alignment, buffers and waiting, in Gb/s."""
+    cases: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("unaligned-8Mi", {"size_bytes": 8 * MIB, "offset_bytes": 1}),
+        ("aligned-8Mi", {"size_bytes": 8 * MIB}),
+        ("1Mi-outstanding-5", {"size_bytes": MIB, "depth": 5}),
+        ("1Mi-outstanding-4", {"size_bytes": MIB, "depth": 5, "one_buffer": True}),
+        ("waiting-highest", {"size_bytes": MIB, "depth": 4, "wait": "block"}),
+        ("polling-highest", {"size_bytes": MIB, "depth": 4}),
+    )
+    rows = [
+        Row(
+            setting=Setting(test="transfer", over="verbs", endpoint="rc", **setting),
+            origins=(f"FDR study, {find_statement('fdr', key).place}",),
+            throughput_Bps=Spread((find_statement("fdr", key).value * 1e9 / 8,)),
+        )
+        for key, setting in cases
+    ]
+    return Evidence(over="verbs", endpoint="rc", peer="PEER", rows=tuple(rows))
 
 
 @pytest.fixture(scope="module")
 def rules() -> dict[str, dict[str, Rule]]:
     fabrics: tuple[Fabric, ...] = ("RC", "SRD")
-    found = {fabric: {r.topic: r for r in advise_on_tables(fabric)} for fabric in fabrics}
-    return {**found, "FDR": {r.topic: r for r in advise_on_fdr()}}
+    by_fabric = {fabric: {r.topic: r for r in advise_on_tables(fabric)} for fabric in fabrics}
+    return {**by_fabric, "FDR": {r.topic: r for r in advise(build_fdr_evidence())}}
 
 
 # EFA thesis, Section 6.1 (and the sections it rests on); FDR study, Sections 3.2, 3.4, 3.6 and 4.

@@ -51,10 +51,10 @@ def complete(names: tuple[str, ...], way: str) -> tuple[Floats, Floats]:
     models = select_models(profile_testbed())
     known = {name: models[name] for name in names}
     knowledge = Knowledge(setup=setup, flows=list_flows(setup), models=known, profiled=models)
-    sharing = WAYS[way].begin(knowledge)
+    sharing = WAYS[way](knowledge)
     assert isinstance(sharing, LaneSharing)
     packets = simulate_packets(sharing, setup, SWITCHES).completions_s
-    return packets, simulate_way(WAYS[way], knowledge)
+    return packets, simulate_way(way, knowledge)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,8 +16,8 @@ from needs import need_namespaces
 from serve_process import START_S, children_of, wait_until
 
 from weft.host.net import namespaces
-from weft.host.testbed.build import Testbed, find_port, testbed
-from weft.host.testbed.wiring import SWITCH, Wiring
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import Wiring
 
 WIRING = Wiring(hosts=("client", "server"), rate_bps=100_000_000, limit_bytes=64 * 1514)
 TOKEN = "correct horse battery staple"
@@ -88,17 +88,11 @@ class Field:
     @contextmanager
     def cut(self) -> Iterator[None]:
         """The server's cable is out."""
-        port = [
-            "ip",
-            "-n",
-            self.bed.namespaces[SWITCH],
-            "link",
-            "set",
-            find_port(self.bed, "server"),
-        ]
-        namespaces.run_command([*port, "down"])
+        port = self.bed.ends("server")[1]
+        set_link = ["ip", "-n", port.namespace, "link", "set", port.interface]
+        namespaces.run_command([*set_link, "down"])
         yield
-        namespaces.run_command([*port, "up"])
+        namespaces.run_command([*set_link, "up"])
 
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])

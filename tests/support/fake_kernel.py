@@ -28,7 +28,7 @@ ROOT = Qdisc(
     handle=htb.MAJOR,
     parent=0xFFFFFFFF,
     options=pack_attribute(2, bytes(20)),
-    count=Counters(bytes=0, packets=0, dropped=0, waiting_bytes=0),
+    count=Counters(bytes=0, packets=0, dropped=0),
 )
 
 

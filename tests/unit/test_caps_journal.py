@@ -185,7 +185,7 @@ def test_a_percentage_outside_of_0_to_100_is_refused(percent: float) -> None:
 def test_a_root_is_changed_in_place_unless_its_burst_shrinks(
     burst_bytes: int, is_kept: bool
 ) -> None:
-    counters = qdisc.Counters(bytes=0, packets=0, dropped=0, waiting_bytes=0)
+    counters = qdisc.Counters(bytes=0, packets=0, dropped=0)
     options = qdisc.pack_bucket(BUCKET)
     root = Qdisc(kind="tbf", handle=1 << 16, parent=qdisc.ROOT, options=options, count=counters)
     wanted = qdisc.pack_bucket(replace(BUCKET, burst_bytes=burst_bytes))

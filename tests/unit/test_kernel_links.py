@@ -31,7 +31,7 @@ from weft.host.net.weighted_queues import (
     set_queues,
 )
 from weft.host.testbed import persistent
-from weft.host.testbed.build import Testbed, find_mac, find_port, testbed
+from weft.host.testbed.build import Testbed, find_mac, testbed
 from weft.host.testbed.wiring import Wiring
 from weft.switches import Failed, Foreign, Lane, Tables
 from weft.switches.linux.htb_ports import Ports, release_ports, restore_ports
@@ -129,7 +129,7 @@ def test_switches_forward_by_fixed_tables_and_do_not_flood_their_cable(bed: Test
         assert static == {find_mac(bed, h): bed.layout.routes[switch][h] for h in WIRING.hosts}
         ports = shown("ip", bed, switch, "-d", "link", "show", "master", "br0")
         flooding = {row["ifname"]: row["linkinfo"]["info_slave_data"]["flood"] for row in ports}
-        access = {find_port(bed, host) for host in WIRING.hosts}
+        access = {bed.ends(host)[1].interface for host in WIRING.hosts}
         (uplink,) = [
             plug.interface
             for cable in bed.layout.cables

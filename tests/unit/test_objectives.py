@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from control_parts import KINDS
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.control_parts import KINDS
 
 from weft.control.policy.levels import assign_levels, build_hierarchy
 from weft.control.policy.objectives import (

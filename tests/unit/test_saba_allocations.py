@@ -21,7 +21,6 @@ from weft.studies.saba.evaluation.allocations import (
     draw_oversubscribed,
     evaluate_rules,
     learn,
-    list_rules,
     measure_sizes,
     place_jobs,
     simulate_rule,
@@ -49,8 +48,6 @@ def test_weights_of_the_rules() -> None:
     assert sorted(weights[PLACEBO]) == pytest.approx(sorted(weights[LIGHT]))
     assert (weights[PLACEBO] != weights[LIGHT]).all()
     assert weights[ROUGH].tolist() != weights[LIGHT].tolist()
-    assert LENDING in list_rules(4)
-    assert LENDING not in list_rules(8)
 
 
 def test_small_jobs_first_is_faster_where_jobs_differ_in_length_alone() -> None:

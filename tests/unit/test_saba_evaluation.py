@@ -74,7 +74,7 @@ def share(jobs: list[Job], way: str, hosts: list[list[int]] | None = None) -> li
     )
     models = {job.name: SHARP if job.name.startswith("sharp") else FLAT for job in jobs}
     knowledge = Knowledge(setup=setup, flows=list_flows(setup), models=models, profiled=models)
-    return [float(t) for t in simulate_way(WAYS[way], knowledge)]
+    return [float(t) for t in simulate_way(way, knowledge)]
 
 
 @pytest.mark.parametrize("way", ["SRPT", "Homa", "Sincronia"])

@@ -117,7 +117,7 @@ def test_packets_wait_behind_others_in_one_lane_with_fifo_inputs() -> None:
     """Hosts 0, 2 and 3 send to host 1; what host 0 sends to 4 waits behind, but not in lanes."""
     knowledge = know([[0, 1], [2, 1], [3, 1], [0, 4]])
     fifo, queues = SwitchKind(virtual_output_queues=False), SwitchKind()
-    one_lane = WAYS["one lane"].begin(knowledge)
+    one_lane = WAYS["one lane"](knowledge)
     assert isinstance(one_lane, LaneSharing)
     blocked = simulate_packets(one_lane, knowledge.setup, fifo)
     free = simulate_packets(one_lane, knowledge.setup, queues)
@@ -131,7 +131,7 @@ def test_congestion_control_counts_with_its_best_setting() -> None:
     knowledge = know([[0, 1], [2, 1], [3, 1], [0, 4]])
     fifo = SwitchKind(virtual_output_queues=False)
     best = simulate_way_in_packets(CONGESTION_WAY, knowledge, knowledge.setup, fifo)
-    one_lane = WAYS["one lane"].begin(knowledge)
+    one_lane = WAYS["one lane"](knowledge)
     assert isinstance(one_lane, LaneSharing)
     setting = Congestion(threshold_bytes=16_384, step=0.5, timer_us=10.0)
     tried = simulate_packets(one_lane, knowledge.setup, fifo, setting)

@@ -1,11 +1,16 @@
-"""The thesis's ten workloads as jobs, the synthetic ones, and their profiles."""
+"""The thesis's ten workloads as jobs, the synthetic ones, and their profiles.
+
+`python tests/unit/test_saba_workloads.py` writes the job files again, as the fit gives them.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +21,49 @@ from weft.sensitivity.application import PAPER_SHARES
 from weft.studies.published import find_statement, find_table
 from weft.studies.saba.stated_values import find_samples, find_slowdowns
 from weft.studies.saba.workloads import make_synthetic, profile_job, read_testbed
-from weft.studies.saba.workloads.stage_fit import complete_s
-from weft.studies.saba.workloads.testbed import HERE, QUARTER, fit_job, write_jobs
+from weft.studies.saba.workloads.stage_fit import Mix, build_stages, complete_s
+from weft.studies.saba.workloads.testbed import HERE, QUARTER, Workload, fit_job
 
 TEN = read_testbed()
+
+
+def write_jobs(directory: Path) -> None:
+    """A job file for each workload."""
+    for workload in read_testbed().values():
+        path = directory / f"{workload.name.lower()}.toml"
+        path.write_text("\n".join([*_format_job(workload), ""]), encoding="utf-8")
+
+
+def _format_job(workload: Workload) -> Iterator[str]:
+    mix = fit_job(workload)
+    yield f"# {workload.name}, {workload.title}: fitted to what the Saba thesis states"
+    yield f"# (weft.studies.saba.workloads), with {workload.rate_bps / 1e9:g} Gb/s. Slowdown alone:"
+    yield "# share  thesis  this job"
+    yield from _format_slowdowns(workload, mix)
+    yield f"# It sends {100 * mix.volume:.1f} % of its time alone, at the full rate."
+    yield f'name = "{workload.name.lower()}"'
+    yield f"instances = {workload.instances}"
+    yield f"loops = {workload.loops}"
+    stages = build_stages(mix, workload.alone_s, workload.loops, workload.rate_bps)
+    for stage in stages:
+        yield ""
+        yield "[[stage]]"
+        yield from (f"{key} = {_format_value(value)}" for key, value in stage.items())
+
+
+def _format_slowdowns(workload: Workload, mix: Mix) -> Iterator[str]:
+    for entry in workload.stated:
+        line = f"# {entry.share:4.0%}   {entry.slowdown:6.1f}  {mix.slowdown(entry.share):8.2f}"
+        if entry.share not in workload.fitted_shares:
+            low, high = workload.bound(entry.share)
+            line += f"  (with the others it can only be {low:.2f} to {high:.2f})"
+        yield line
+    if workload.supposed is not None:
+        yield f"# {QUARTER:4.0%}     none  {mix.slowdown(QUARTER):8.2f}  (supposed)"
+
+
+def _format_value(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}"
 
 
 def test_the_job_files_are_what_the_fit_gives(tmp_path: Path) -> None:
@@ -140,3 +184,7 @@ def test_what_cannot_be_made_or_profiled_is_refused() -> None:
     star = replace(TEN["LR"].job, stages=(replace(stage, pattern="star"),))
     with pytest.raises(InputError, match=r"stage exchange is star; the closed form is of shuffles"):
         complete_s(star, 56e9)
+
+
+if __name__ == "__main__":
+    write_jobs(HERE / "jobs")

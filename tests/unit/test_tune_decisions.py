@@ -79,7 +79,7 @@ class FixedSurface:
 
     def predict(self, settings: Sequence[Candidate]) -> Prediction:
         scores = np.array([self._score(setting) for setting in settings])
-        return Prediction(log_value=scores, log_error=0 * scores + self.error, log_noise=0.1)
+        return Prediction(log_value=scores, log_error=0 * scores + self.error)
 
     def predict_ratio(self, ours: Candidate, theirs: Candidate) -> tuple[float, float]:
         return self._score(ours) - self._score(theirs), self.error
@@ -118,7 +118,7 @@ def test_expected_improvement_is_that_of_a_normal_variable() -> None:
 
 
 def test_a_95_per_cent_interval_is_1_96_standard_errors_to_either_side() -> None:
-    at = Prediction(log_value=np.array([2.0]), log_error=np.array([0.5]), log_noise=0.1)
+    at = Prediction(log_value=np.array([2.0]), log_error=np.array([0.5]))
     interval = at.interval(0)
     logs = np.log([interval.value, interval.low, interval.high])
     assert logs == pytest.approx([2, 2 - 1.96 * 0.5, 2 + 1.96 * 0.5], abs=1e-4)

@@ -525,7 +525,6 @@ def test_a_prediction_is_that_of_a_gaussian_process_about_its_form() -> None:
     assert prediction.log_value == pytest.approx(expected)
     variance = scale**2 - np.sum(k * np.linalg.solve(covariance, k.T).T, axis=1)
     assert prediction.log_error == pytest.approx(np.sqrt(variance))
-    assert prediction.log_noise == noise
     with pytest.raises(InputError, match="3 measured points are too few for a model; measure 4"):
         fit_surface(surface.space, THROUGHPUT, rows[:3])
 

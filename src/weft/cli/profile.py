@@ -46,8 +46,6 @@ from weft.sensitivity.run_command import CommandRun, check_command
 from weft.sensitivity.schedule import Plan
 from weft.units import format_count
 
-PERCENT = "5,10,25,50,75,90,100"
-
 
 def run(args: argparse.Namespace) -> int:
     command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)

@@ -31,7 +31,6 @@ PATTERNS = {
     "all-reduce": 2,
     "bulk-synchronous": 2,
 }
-ROOTED = ("partition-aggregate", "star")
 PLACEMENTS = ("packed", "spread", "random")
 MAX_INSTANCES = 1 << 20
 MAX_STAGES = 1000

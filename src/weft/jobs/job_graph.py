@@ -166,7 +166,7 @@ class _Part:
         return (self.tag + kind) * self.builder.flows + np.arange(self.stage.flows)
 
     def send_all(
-        self, source: IntArray, target: IntArray, *, after: IntArray, kind: int = 0, volume: int
+        self, source: IntArray, target: IntArray, *, after: IntArray, volume: int
     ) -> IntArray:
         """Each source sends the volume in equal parts to its row of targets; the receives."""
         flows = self.stage.flows
@@ -174,7 +174,7 @@ class _Part:
         sizes = split_evenly(volume, target.shape[1] * flows).reshape(1, target.shape[1], flows)
         from_ = np.broadcast_to(source[:, None, None], shape)
         to = np.broadcast_to(target[:, :, None], shape)
-        send, receive = self.builder.exchange(from_, to, self.tags(kind), sizes)
+        send, receive = self.builder.exchange(from_, to, self.tags(), sizes)
         self.builder.wait(send, after[from_])
         self.builder.wait(receive, self.begin[to])
         self.builder.wait(self.join[from_], send)

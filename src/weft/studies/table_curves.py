@@ -125,13 +125,7 @@ def observations_of(curves: Sequence[Curve]) -> tuple[Observation, ...]:
 
 
 def table_panel(
-    curves: Sequence[Curve],
-    x_label: str,
-    y_label: str,
-    *,
-    log_x: bool = True,
-    log_y: bool = True,
-    title: str = "",
+    curves: Sequence[Curve], x_label: str, y_label: str, *, log_x: bool = True, log_y: bool = True
 ) -> Callable[[Axes, Result], None]:
     """Published values as open marks, the model as lines of the same place in the legend."""
 
@@ -154,7 +148,7 @@ def table_panel(
                 markersize=2.5,
             )
         ax.plot([], [], "o", markerfacecolor="none", markeredgecolor=PUBLISHED, label="published")
-        label_axes(ax, x_label, y_label, log_x, log_y, title)
+        label_axes(ax, x_label, y_label, log_x, log_y)
 
     return draw
 
@@ -189,7 +183,9 @@ def line_panel(
     return draw
 
 
-def label_axes(ax: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, title: str) -> None:
+def label_axes(
+    ax: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, title: str = ""
+) -> None:
     """Scales, labels and legend; logarithmic sizes are powers of two."""
     if log_x:
         ax.set_xscale("log", base=2)
@@ -234,11 +230,7 @@ def error_remark(label: str, error: ErrorSummary, held_out: ErrorSummary | None 
     return f"{label}: error {error}{held_out_text}."
 
 
-def row_errors(result: Result, system: str = "") -> ErrorSummary:
-    """The error of a study's judged rows, of one system if it is named."""
-    errors = [
-        abs(row.ratio - 1)
-        for row in result.compared
-        if row.judged and row.ratio is not None and system in ("", row.system)
-    ]
-    return ErrorSummary.of(errors)
+def row_errors(result: Result) -> ErrorSummary:
+    """The error of a study's judged rows."""
+    rows = (row for row in result.compared if row.judged)
+    return ErrorSummary.of([abs(row.ratio - 1) for row in rows if row.ratio is not None])

@@ -22,7 +22,7 @@ from weft.errors import WeftError
 MAX_EVENTS = 250  # of a batch
 MAX_BATCHES = 4  # unacknowledged: a renewal waits behind a thousand events at most
 # Numbers of gRPC's status codes.
-OK, NOT_FOUND, FAILED_PRECONDITION = 0, 5, 9
+OK, FAILED_PRECONDITION = 0, 9
 # Resource exhausted, unavailable: it was not carried out.
 BUSY = frozenset({8, 14})
 # Cancelled, unknown, deadline exceeded, aborted, internal: it may have been.

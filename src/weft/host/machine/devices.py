@@ -39,7 +39,6 @@ class RdmaDevice:
     name: str
     driver: str
     firmware: str
-    board: str
     node_guid: str
     numa_node: int | None
     pcie: str
@@ -88,7 +87,6 @@ def _read_rdma_device(path: Path) -> RdmaDevice:
         name=path.name,
         driver=read_link_name(device / "driver"),
         firmware=read_text(path / "fw_ver"),
-        board=read_text(path / "board_id"),
         node_guid=read_text(path / "node_guid"),
         numa_node=_read_numa_node(device),
         pcie=_read_pcie(device, "current"),

@@ -97,12 +97,11 @@ FOREIGN = -1  # as mask: another kind of filter, or a duplicate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Passed, dropped and waiting traffic."""
+    """Passed and dropped traffic."""
 
     bytes: int
     packets: int
     dropped: int
-    waiting_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,9 +365,9 @@ def _to_burst_bytes(ticks: int, bytes_per_s: int) -> int:
 
 def _unpack_counters(statistics: bytes) -> Counters:
     if len(statistics) < _STATS.size:
-        return Counters(bytes=0, packets=0, dropped=0, waiting_bytes=0)
-    passed, packets, dropped, _, _, _, _, waiting = _STATS.unpack_from(statistics)
-    return Counters(bytes=passed, packets=packets, dropped=dropped, waiting_bytes=waiting)
+        return Counters(bytes=0, packets=0, dropped=0)
+    passed, packets, dropped, *_ = _STATS.unpack_from(statistics)
+    return Counters(bytes=passed, packets=packets, dropped=dropped)
 
 
 def format_handle(handle: int) -> str:

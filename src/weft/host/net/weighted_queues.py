@@ -51,13 +51,7 @@ class PortQueue:
     count: Counters
 
 
-def set_queues(
-    port: SavedEnd,
-    wanted: Sequence[Queue],
-    *,
-    rate_bps: int | None = None,
-    limit_bytes: int = LIMIT_BYTES,
-) -> None:
+def set_queues(port: SavedEnd, wanted: Sequence[Queue], *, rate_bps: int | None = None) -> None:
     """Gives a port these queues; the default rate is that of its saved token bucket."""
     link_bps = _find_link_rate(port, rate_bps)
     _check_queues(wanted, str(port.end))
@@ -66,11 +60,11 @@ def set_queues(
         queues=_build_classes(link_bps, wanted),
         queue_of={dscp: n for n, queue in enumerate(wanted) for dscp in queue.dscps},
     )
-    messages = htb.pack_under_root(port.index, tree, limit_bytes)
+    messages = htb.pack_under_root(port.index, tree, LIMIT_BYTES)
     link_ends.set_root(port, "htb", htb.pack_root_options(tree), htb.MAJOR, *messages)
 
 
-def change_queues(port: SavedEnd, wanted: Sequence[Queue], *, rate_bps: int | None = None) -> None:
+def change_queues(port: SavedEnd, wanted: Sequence[Queue]) -> None:
     """Changes weights, caps and priorities of existing queues; waiting packets stay."""
     _check_queues(wanted, str(port.end))
     with Rtnetlink(port.end.namespace) as link:
@@ -79,7 +73,7 @@ def change_queues(port: SavedEnd, wanted: Sequence[Queue], *, rate_bps: int | No
         if len(wanted) != count:
             problem = f"has {count} queues, not {len(wanted)}"
             raise InputError(str(port.end), problem, "give as many")
-        link_bps = _find_link_rate(port, rate_bps)
+        link_bps = _find_link_rate(port, None)
         classes = [htb.build_link_class(link_bps), *_build_classes(link_bps, wanted)]
         link.request(htb.pack_classes(port.index, classes), str(port.end))
 

@@ -87,11 +87,6 @@ class Testbed:
             return read_root(link, end, link.find_index(end.interface)).count
 
 
-def find_port(bed: Testbed, host: str) -> str:
-    """The switch port of a host."""
-    return bed.layout.access(host).ends[1].interface
-
-
 def plan_testbed(wiring: Wiring, build_name: Callable[[str], str]) -> Testbed:
     """A testbed before it is built, with the names of its namespaces."""
     nodes = (*plan_layout(wiring).switches, *wiring.hosts)

@@ -102,9 +102,7 @@ def check_streams(settings: Windowed) -> None:
         raise InputError("--depth", problem, "lower --depth, --qps, --threads or --size")
 
 
-def stream_channels(
-    settings: Windowed, role: str, op: str, first_thread: int = 0
-) -> list[ChannelSpec]:
+def stream_channels(settings: Windowed, role: str, op: str) -> list[ChannelSpec]:
     """The connections of every thread; role is "sink", "duplex" or "window"."""
     config = _fields(settings, role)
     # A peer that sends too ends by itself; the others end on our request.
@@ -113,8 +111,11 @@ def stream_channels(
     loop = loop_fields(settings, op=op, count=peer_count, duration_ns=duration_ns)
     options = {**window_options(settings), "rate": (settings.rate or 0.0) / settings.threads}
     channel = ChannelSpec(config=config, role=role, loop=loop, options=options)
-    threads = range(first_thread, first_thread + settings.threads)
-    return [replace(channel, thread=thread) for thread in threads for _ in range(settings.qps)]
+    return [
+        replace(channel, thread=thread)
+        for thread in range(settings.threads)
+        for _ in range(settings.qps)
+    ]
 
 
 def _fields(settings: Windowed, role: str) -> dict[str, Any]:

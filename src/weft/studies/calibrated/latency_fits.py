@@ -11,16 +11,15 @@ Entry points: `latency_fit`, `ipoib_latency_fit`, `efa_latency_fit`, `saturation
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.errors import InputError
 from weft.fabric import LinkRate
-from weft.model import ErrorSummary, Fit, FloatArray, Form, fit
+from weft.model import Fit, FloatArray, Form, fit
 from weft.model.latency import (
     doubling_load_MBps,
     saturation,
@@ -56,19 +55,6 @@ class Sample:
 
     def fit(self) -> Fit:
         return fit(self.form, self.inputs, self.observed, data=self.data, where=self.data)
-
-    def part(self, rows: npt.NDArray[np.bool_]) -> Sample:
-        """Some of the rows."""
-        return replace(
-            self,
-            inputs={name: column[rows] for name, column in self.inputs.items()},
-            observed=self.observed[rows],
-        )
-
-    def error_of(self, fitted: Fit) -> ErrorSummary:
-        """How far a model is from these rows, whether or not it was fitted to them."""
-        predicted = fitted.predict(extrapolate=True, **self.inputs)
-        return ErrorSummary.of(predicted / self.observed - 1.0)
 
 
 Service = Literal["rc", "uc", "ud"]

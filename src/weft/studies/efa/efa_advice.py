@@ -3,9 +3,8 @@
 The rules of `weft.tune.rules.advice` see published tables as evidence, and the models fitted to
 them, and decide by thresholds that are the same for every fabric. Tables of perftest are rows as
 they stand; those of efa-bench, which runs over libfabric, have that as another interface and are
-compared among themselves; the inline step is the one that the thesis states in words. The FDR
-study's sentences are evidence in the same way.
-Entry points: `ADVICE`, `advise_on_tables`, `advise_on_fdr`. Units: as each rule has them.
+compared among themselves; the inline step is the one that the thesis states in words.
+Entry points: `ADVICE`, `advise_on_tables`. Units: as each rule has them.
 """
 
 from __future__ import annotations
@@ -48,11 +47,6 @@ def advise_on_tables(fabric: Fabric) -> tuple[Rule, ...]:
     )
 
 
-def advise_on_fdr() -> tuple[Rule, ...]:
-    """The rules for the FDR study's machines."""
-    return advise(build_fdr_evidence())
-
-
 def build_evidence(fabric: Fabric) -> Evidence:
     """The thesis's measurements of a fabric."""
     rows = [
@@ -65,27 +59,6 @@ def build_evidence(fabric: Fabric) -> Evidence:
     if fabric == "SRD":
         rows += [*_calls(), *_one_sided(), *_loads()]
     return Evidence(over=OVER, endpoint=fabric.lower(), peer="PEER", rows=tuple(rows))
-
-
-def build_fdr_evidence() -> Evidence:
-    """What the FDR study states of alignment, buffers and waiting, in Gb/s."""
-    cases: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("unaligned-8Mi", {"size_bytes": 8 * MIB, "offset_bytes": 1}),
-        ("aligned-8Mi", {"size_bytes": 8 * MIB}),
-        ("1Mi-outstanding-5", {"size_bytes": MIB, "depth": 5}),
-        ("1Mi-outstanding-4", {"size_bytes": MIB, "depth": 5, "one_buffer": True}),
-        ("waiting-highest", {"size_bytes": MIB, "depth": 4, "wait": "block"}),
-        ("polling-highest", {"size_bytes": MIB, "depth": 4}),
-    )
-    rows = [
-        Row(
-            setting=Setting(test="transfer", over=OVER, endpoint="rc", **setting),
-            origins=(f"FDR study, {find_statement('fdr', key).place}",),
-            throughput_Bps=Spread((find_statement("fdr", key).value * 1e9 / 8,)),
-        )
-        for key, setting in cases
-    ]
-    return Evidence(over=OVER, endpoint="rc", peer="PEER", rows=tuple(rows))
 
 
 def _row(fabric: Fabric, place: str, observed: dict[str, float], **setting: Any) -> Row:

@@ -58,11 +58,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """Logarithms of the values, their standard errors, and the noise of one measurement."""
+    """Logarithms of the values, and their standard errors."""
 
     log_value: FloatArray
     log_error: FloatArray
-    log_noise: float
 
     def interval(self, place: int) -> Interval:
         """Of the mean of many measurements there."""
@@ -92,7 +91,7 @@ class Surface:
         mean = self._mean(settings) + near @ self.weights
         explained = np.sum(near * cho_solve(self.factor, near.T).T, axis=1)
         error = np.sqrt(np.maximum(self.scale**2 - explained, 1e-12))
-        return Prediction(log_value=mean, log_error=error, log_noise=self.noise)
+        return Prediction(log_value=mean, log_error=error)
 
     def predict_ratio(self, ours: Candidate, theirs: Candidate) -> tuple[float, float]:
         """ln of the ratio of two settings' values, and its standard error."""

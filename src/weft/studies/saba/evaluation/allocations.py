@@ -72,8 +72,6 @@ LIGHT, LIGHTER, PLACEBO, ROUGH, PROFILED = (
     "size, wrong by 4",
     "size, of the profile",
 )
-SINCRONIA = "Sincronia"
-MOST_LENDING = 6  # jobs: it evaluates every subset, again and again
 LENGTH_S = (10.0, 100.0)  # of the jobs of `draw_load`
 ITERATIONS = 10
 LEAVES, LEAF_HOSTS = 8, 8
@@ -231,7 +229,7 @@ def _lower_floor(application: Application, jobs: int) -> Hinges:
 def simulate_rule(rule: str, known: Known) -> Floats:
     """The completion time of each job."""
     if rule in WAYS:
-        return simulate_way(WAYS[rule], known.knowledge)
+        return simulate_way(rule, known.knowledge)
     run = build_shuffles(known.setup, known.flows)
     sharing = _FabricWide(known) if rule == FABRIC_WIDE else _LanePerJob(known, RULES[rule])
     while run.run(sharing.at_sends):
@@ -320,12 +318,6 @@ HELD_OUT: Mapping[str, Draw] = {
     "scale, 72 servers": partial(draw_scale, full=False),
 }
 REGIMES: Mapping[str, Draw] = {**CHOSEN_ON, **HELD_OUT}
-
-
-def list_rules(count: int) -> tuple[str, ...]:
-    """All that so many jobs can be run by."""
-    rules = (ONE_LANE, *RULES, SINCRONIA)
-    return tuple(rule for rule in rules if rule != LENDING or count <= MOST_LENDING)
 
 
 def evaluate_rules(draw: Draw, seeds: Sequence[int], rules: Sequence[str]) -> Evaluation:

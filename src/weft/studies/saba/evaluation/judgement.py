@@ -50,11 +50,11 @@ class Evaluation:
         pairs = zip(self.completions[way], self.completions[over], strict=True)
         return np.array([np.log(slow / fast).mean() for fast, slow in pairs])
 
-    def speedups_of(self, way: str, over: str = BASELINE) -> dict[str, float]:
-        """The geometric mean of each workload's jobs."""
+    def speedups_of(self, way: str) -> dict[str, float]:
+        """The geometric mean of each workload's jobs, over the baseline."""
         logs: dict[str, list[float]] = {}
         for names, fast, slow in zip(
-            self.workloads, self.completions[way], self.completions[over], strict=True
+            self.workloads, self.completions[way], self.completions[BASELINE], strict=True
         ):
             for name, ratio in zip(names, np.log(slow / fast).tolist(), strict=True):
                 logs.setdefault(name, []).append(ratio)

@@ -318,7 +318,7 @@ def simulate_way_in_packets(
 
 
 def _begin(way: str, knowledge: Knowledge) -> LaneSharing:
-    sharing = WAYS[way].begin(knowledge)
+    sharing = WAYS[way](knowledge)
     if not isinstance(sharing, LaneSharing):
         raise InputError("packet level", f"{way!r} is not made of lanes", "run it at flow level")
     return sharing
@@ -329,8 +329,8 @@ def simulate_alone_in_packets(small: SetUp, knowledge: Knowledge, kind: SwitchKi
     times = []
     for number in range(len(small.jobs)):
         single = small.select(number)
-        known = replace(knowledge, setup=single, flows=list_flows(single))
-        sharing = _begin("one lane", known)
+        reduced = replace(knowledge, setup=single, flows=list_flows(single))
+        sharing = _begin("one lane", reduced)
         times.append(float(simulate_packets(sharing, single, kind).completions_s[0]))
     return np.array(times)
 

@@ -13,7 +13,6 @@ from weft.studies.saba.evaluation.cluster import Flows, SetUp, list_flows
 from weft.studies.saba.evaluation.judgement import Evaluation
 from weft.studies.saba.evaluation.ways import (
     DEGREE,
-    WAYS,
     Knowledge,
     profile_jobs,
     profile_testbed,
@@ -42,7 +41,7 @@ def evaluate(
         alone.append(simulate_alone(setup))
         busiest.append(find_busiest_s(setup, knowledge.flows))
         for way in ways:
-            runs[way].append(simulate_way(WAYS[way], knowledge))
+            runs[way].append(simulate_way(way, knowledge))
         if progress:
             progress((number + 1) / len(setups))
     return Evaluation(

@@ -112,19 +112,10 @@ class LaneSharing(ABC):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """How ports are shared, what must be known in advance, and the rule that does it."""
-
-    name: str
-    knows: str
-    begin: Callable[[Knowledge], Sharing]
-
-
-def simulate_way(way: Way, knowledge: Knowledge) -> Floats:
-    """The completion time of each job, from its start."""
+def simulate_way(way: str, knowledge: Knowledge) -> Floats:
+    """The completion time of each job, from its start; a way of `WAYS`."""
     run = build_shuffles(knowledge.setup, knowledge.flows)
-    sharing = way.begin(knowledge)
+    sharing = WAYS[way](knowledge)
     while run.run(sharing.at_sends):
         sharing.update(run)
     starts = np.array([job.start_ps / 1e12 for job in knowledge.setup.jobs])
@@ -268,10 +259,10 @@ class _Saba(LaneSharing):
         if self.queues is None:
             numbers = _number_workloads(self.knowledge.setup).tolist()
             return max(numbers) + 1, [{job: numbers[job] for job in jobs} for jobs in sets]
-        known = {name: self.mapping[name] for name in running}
+        models = {name: self.mapping[name] for name in running}
         if self.is_offline:
-            known = dict(self.knowledge.profiled)
-        levels = assign_levels(known, LEVELS)
+            models = dict(self.knowledge.profiled)
+        levels = assign_levels(models, LEVELS)
         hierarchy, level_of = build_hierarchy(levels), levels.assignment
         lane_of: list[dict[int, int]] = []
         for jobs in sets:
@@ -396,55 +387,25 @@ def _share_by_grants(knowledge: Knowledge) -> Sharing:
     return _BySize(np.unique(sizes[order][places]))
 
 
-_SENSITIVITY = "sensitivity model of every workload; jobs and paths at each port"
-
-WAYS: Mapping[str, Way] = {
-    way.name: way
-    for way in (
-        Way(name="one lane", knows="nothing", begin=_share_one_lane),
-        Way(name="fixed caps", knows=_SENSITIVITY, begin=_share_fixed),
-        Way(
-            name="lane per workload",
-            knows="the workload of a packet; unlimited lanes",
-            begin=_share_by_workload,
-        ),
-        Way(
-            name="8 equal lanes, random",
-            knows="the workload of a packet",
-            begin=_share_random_lanes,
-        ),
-        Way(
-            name="8 equal lanes, k-means",
-            knows="sensitivity models, for the mapping alone",
-            begin=_share_clustered_lanes,
-        ),
-        *(
-            Way(name=f"Saba, {queues} queues", knows=_SENSITIVITY, begin=_begin_saba(queues))
-            for queues in (2, 4)
-        ),
-        Way(name="Saba", knows=_SENSITIVITY, begin=_begin_saba(QUEUES)),
-        Way(name="Saba, 16 queues", knows=_SENSITIVITY, begin=_begin_saba(16)),
-        Way(name="Saba, unlimited queues", knows=_SENSITIVITY, begin=_begin_saba(None)),
-        Way(name="Saba, distributed", knows=_SENSITIVITY, begin=_share_offline),
-        Way(name="Saba, lending", knows=_SENSITIVITY, begin=_share_lending),
-        Way(name="placebo", knows=f"{_SENSITIVITY}: a wrong one", begin=_share_placebo),
-        Way(
-            name="placebo, mapped too",
-            knows=f"{_SENSITIVITY}: a wrong one",
-            begin=_share_mapped_placebo,
-        ),
-        Way(
-            name="Homa",
-            knows="the size of each message when it starts; the distribution of sizes",
-            begin=_share_by_grants,
-        ),
-        Way(
-            name="Sincronia",
-            knows="all flows of a stage with their sizes when it starts; a view of all ports",
-            begin=_Sincronia,
-        ),
-        Way(name="SRPT", knows="bytes left of every flow at any time", begin=_share_by_remaining),
-    )
+# Those of Saba need the sensitivity model of every workload, and jobs and paths at each port.
+WAYS: Mapping[str, Callable[[Knowledge], Sharing]] = {
+    "one lane": _share_one_lane,
+    "fixed caps": _share_fixed,
+    "lane per workload": _share_by_workload,  # as many lanes as workloads
+    "8 equal lanes, random": _share_random_lanes,
+    "8 equal lanes, k-means": _share_clustered_lanes,  # models decide the mapping alone
+    "Saba, 2 queues": _begin_saba(2),
+    "Saba, 4 queues": _begin_saba(4),
+    "Saba": _begin_saba(QUEUES),
+    "Saba, 16 queues": _begin_saba(16),
+    "Saba, unlimited queues": _begin_saba(None),
+    "Saba, distributed": _share_offline,
+    "Saba, lending": _share_lending,
+    "placebo": _share_placebo,  # a wrong model
+    "placebo, mapped too": _share_mapped_placebo,
+    "Homa": _share_by_grants,  # needs the size of a message when it starts, and all sizes
+    "Sincronia": _Sincronia,  # needs all flows of a stage when it starts, and sees all ports
+    "SRPT": _share_by_remaining,  # needs the bytes left of every flow
 }
 
 

@@ -146,10 +146,6 @@ def _draw_favourable(random: Random) -> tuple[DrawnJob, ...]:
     return (*short, *long)
 
 
-def sum_load(jobs: Sequence[DrawnJob]) -> float:
-    return sum(WORKLOADS[job.workload].volume for job in jobs)
-
-
 def build_job(
     workload: Workload,
     *,

@@ -8,7 +8,6 @@ others are left out. Entry points: `profile_job`, `describe_job`. Units: seconds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,20 +24,14 @@ LOOPS = 2
 _LIMIT = "1000 s"
 
 
-def profile_job(
-    job: Job,
-    *,
-    nodes: int = NODES,
-    shares: Sequence[float] = PAPER_SHARES,
-    rate_bps: float = RATE_BPS,
-) -> Application:
+def profile_job(job: Job, *, nodes: int = NODES) -> Application:
     """The job as an application: completion on `nodes` hosts at each share, and fitted models."""
     small = shrink_job(job, nodes)
-    runs = [Run(share=share, completion=_run_s(small, rate_bps * share)) for share in shares]
+    runs = [Run(share=share, completion=_run_s(small, RATE_BPS * share)) for share in PAPER_SHARES]
     profile = Profile(
         name=job.name,
         runs=tuple(runs),
-        link_bps=rate_bps,
+        link_bps=RATE_BPS,
         machine={"simulated": "packet level", "nodes": nodes},
         notes=(f"shrunk to {small.loops} loops", "one switch, virtual output queues"),
     )

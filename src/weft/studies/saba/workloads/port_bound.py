@@ -54,9 +54,9 @@ def select_reachable(stated: Mapping[float, Interval]) -> tuple[float, ...]:
     """The most shares whose intervals one job can meet; of equally many, the higher shares."""
     shares = sorted(stated, reverse=True)
     for count in range(len(shares), 0, -1):
-        for kept in combinations(shares, count):
-            if is_reachable({share: stated[share] for share in kept}):
-                return kept
+        for selection in combinations(shares, count):
+            if is_reachable({share: stated[share] for share in selection}):
+                return selection
     return ()
 
 
@@ -102,12 +102,13 @@ def highest_r_squared(shares: Sequence[float], degree: int) -> float:
     residual = hinges - powers @ np.linalg.lstsq(powers, hinges, rcond=None)[0]
     spread = hinges - hinges.mean(axis=0)
 
-    def unexplained(mix: FloatArray) -> float:
+    def compute_residual(mix: FloatArray) -> float:
         return float(((residual @ mix) ** 2).sum() / ((spread @ mix) ** 2).sum())
 
     starts = [*np.eye(len(b) - 1), *np.random.default_rng(1).random((_STARTS, len(b) - 1))]
     scaled = (start / np.abs(hinges @ start).max() for start in starts)
-    found: Iterable[float] = (
-        minimize(unexplained, start + 1e-6, bounds=[(0, None)] * len(start)).fun for start in scaled
+    minima: Iterable[float] = (
+        minimize(compute_residual, start + 1e-6, bounds=[(0, None)] * len(start)).fun
+        for start in scaled
     )
-    return 1 - min(found)
+    return 1 - min(minima)

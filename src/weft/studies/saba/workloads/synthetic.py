@@ -26,9 +26,7 @@ _LOOPS = (1, 2, 4, 8, 16)
 _EXCHANGES = (1, 2, 3)  # a loop
 
 
-def make_synthetic(
-    seed: int, count: int = COUNT, *, instances: int = INSTANCES, rate_bps: float = RATE_BPS
-) -> tuple[Job, ...]:
+def make_synthetic(seed: int, count: int = COUNT, *, instances: int = INSTANCES) -> tuple[Job, ...]:
     """Jobs `s1` to `s20`, the least sensitive first; the same seed gives the same jobs."""
     if not 1 <= count <= MAX_COUNT:
         raise InputError("count", f"{count} workloads", f"use 1 to {MAX_COUNT}")
@@ -37,14 +35,12 @@ def make_synthetic(
     places = (np.arange(count) + rng.random(count)) / count
     slowdowns = np.interp(places, np.linspace(0, 1, len(ten)), ten)
     return tuple(
-        _make_job(rng, f"s{number}", float(slowdown), instances, rate_bps)
+        _make_job(rng, f"s{number}", float(slowdown), instances)
         for number, slowdown in enumerate(slowdowns, 1)
     )
 
 
-def _make_job(
-    rng: np.random.Generator, name: str, slowdown: float, instances: int, rate_bps: float
-) -> Job:
+def _make_job(rng: np.random.Generator, name: str, slowdown: float, instances: int) -> Job:
     exchanged = (slowdown - 1) / (1 / QUARTER - 1)
     # Down to a quarter of the link a stream is hidden, so any is possible beside the exchange.
     mix = Mix(exchanged=exchanged, streamed=float(rng.random()) * (1 - exchanged))
@@ -56,6 +52,6 @@ def _make_job(
         "instances": instances,
         "loops": loops,
         "placement": "random",
-        "stage": build_stages(mix, alone_s, loops, rate_bps, pieces),
+        "stage": build_stages(mix, alone_s, loops, RATE_BPS, pieces),
     }
     return read_job(Table(table, f"synthetic workload {name}"))

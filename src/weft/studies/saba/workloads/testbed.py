@@ -1,22 +1,21 @@
 """The ten workloads of the thesis's testbed: what it states of them, and a job fitted to each.
 
 `testbed.toml` has the stated slowdowns and our suppositions, `jobs/NAME.toml` the job that
-`fit_job` found, as a job file with both slowdowns side by side. `write_jobs` writes these files; a
-test compares them with the fit. Entry points: `read_testbed`, `fit_job`, `write_jobs`.
+`fit_job` found, as a job file with both slowdowns side by side; tests/unit/test_saba_workloads.py
+compares these files with the fit and can write them. Entry points: `read_testbed`, `fit_job`.
 Shares are fractions of the link, times seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from weft.jobs import Job, load_job
 from weft.studies.saba.workloads.port_bound import Interval, bound_slowdown, select_reachable
-from weft.studies.saba.workloads.stage_fit import Mix, build_stages, complete_s, fit_mix
+from weft.studies.saba.workloads.stage_fit import Mix, complete_s, fit_mix
 from weft.toml_table import Table, load_toml
 
 HERE = Path(__file__).parent
@@ -81,8 +80,8 @@ class Workload:
 
     def bound(self, share: float) -> Interval:
         """What the slowdown at a share can be, given the other fitted ones that are stated."""
-        others = {b: self.intervals[b] for b in self.fitted_shares if b != share}
-        bound = bound_slowdown(others, share)
+        intervals = {b: self.intervals[b] for b in self.fitted_shares if b != share}
+        bound = bound_slowdown(intervals, share)
         assert bound is not None  # they were selected as reachable
         return bound
 
@@ -134,45 +133,3 @@ def fit_job(workload: Workload) -> Mix:
     targets = workload.targets
     volume = workload.overlapped_volume * min(share * d for share, d in targets.items())
     return fit_mix(targets, volume if workload.overlapped else None)
-
-
-# ---- Files ------------------------------------------------------------------------------------
-
-
-def write_jobs(directory: Path) -> None:
-    """A job file for each workload."""
-    for workload in read_testbed().values():
-        path = directory / f"{workload.name.lower()}.toml"
-        path.write_text("\n".join([*_format_job(workload), ""]), encoding="utf-8")
-
-
-def _format_job(workload: Workload) -> Iterator[str]:
-    mix = fit_job(workload)
-    yield f"# {workload.name}, {workload.title}: fitted to what the Saba thesis states"
-    yield f"# (weft.studies.saba.workloads), with {workload.rate_bps / 1e9:g} Gb/s. Slowdown alone:"
-    yield "# share  thesis  this job"
-    yield from _format_slowdowns(workload, mix)
-    yield f"# It sends {100 * mix.volume:.1f} % of its time alone, at the full rate."
-    yield f'name = "{workload.name.lower()}"'
-    yield f"instances = {workload.instances}"
-    yield f"loops = {workload.loops}"
-    stages = build_stages(mix, workload.alone_s, workload.loops, workload.rate_bps)
-    for stage in stages:
-        yield ""
-        yield "[[stage]]"
-        yield from (f"{key} = {_format_value(value)}" for key, value in stage.items())
-
-
-def _format_slowdowns(workload: Workload, mix: Mix) -> Iterator[str]:
-    for entry in workload.stated:
-        line = f"# {entry.share:4.0%}   {entry.slowdown:6.1f}  {mix.slowdown(entry.share):8.2f}"
-        if entry.share not in workload.fitted_shares:
-            low, high = workload.bound(entry.share)
-            line += f"  (with the others it can only be {low:.2f} to {high:.2f})"
-        yield line
-    if workload.supposed is not None:
-        yield f"# {QUARTER:4.0%}     none  {mix.slowdown(QUARTER):8.2f}  (supposed)"
-
-
-def _format_value(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else f"{value:g}"

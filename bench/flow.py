@@ -10,9 +10,7 @@ Entry point: `flow`.
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from bench.figure import Figure
+from bench.peers.processes import ask_peer, read_answer
 from weft.fabric import Fabric
 from weft.records.record_text import format_table
 from weft.simulate.scenario import scenario_from
@@ -82,9 +81,7 @@ def flow(quick: bool) -> list[Figure]:
 
 def _run_lanes(trace: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.flow_events", str(trace), "200", str(LANE_EVENTS)]
-    answer = _answer([*command, str(LANES), str(TOLERANCE)])
-    assert answer
-    return answer
+    return read_answer([*command, str(LANES), str(TOLERANCE)])
 
 
 def _lane_row(case: Case, runs: list[dict[str, Any]]) -> list[str]:
@@ -116,9 +113,8 @@ def _run_jobs(cases: Sequence[tuple[int, float]]) -> list[Figure]:
     """S4: one stage of all jobs."""
     runs = {}
     for queues, step_us in cases:
-        answer = _answer([sys.executable, "-m", "bench.flow_jobs", str(queues), str(step_us)])
-        assert answer
-        runs[queues, step_us] = answer
+        command = [sys.executable, "-m", "bench.flow_jobs", str(queues), str(step_us)]
+        runs[queues, step_us] = read_answer(command)
     rows = [
         [str(queues), f"{step_us:g}", f"{run['cpu_s']:.1f}", f"{run['ms_per_message']:.4f}"]
         for (queues, step_us), run in runs.items()
@@ -210,25 +206,11 @@ def _interleaved(
     theirs: list[dict[str, Any]] = []
     for _ in range(runs):
         command = [sys.executable, "-m", "bench.flow_events"]
-        answer = _answer([*command, str(trace), str(WARM), str(case.events)])
-        assert answer
-        ours.append(answer)
+        ours.append(read_answer([*command, str(trace), str(WARM), str(case.events)]))
         arguments = [str(trace), str(PEER_WARM), str(case.peer_events)]
-        if with_peer and (answer := _answer([str(SIMGRID), *arguments])):
+        if with_peer and (answer := ask_peer([str(SIMGRID), *arguments])):
             theirs.append(answer)
     return ours, theirs
-
-
-def _answer(command: Sequence[str]) -> dict[str, Any] | None:
-    """What the program prints, or None where it is not installed (it says so itself)."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    if done.returncode == 3:
-        print(done.stderr.strip(), file=sys.stderr)
-        return None
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
 
 
 def _times(runs: Sequence[dict[str, Any]]) -> list[float]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure
+from bench.peers.processes import read_answer
 from bench.scenarios import peak_rss_mib
 from weft.records.record_text import format_table
 from weft.simulate import load_scenario
@@ -50,12 +50,7 @@ def setup(quick: bool) -> list[Figure]:
 
 
 def _start(k: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.setup", str(k), repr(time.time())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return read_answer([sys.executable, "-m", "bench.setup", str(k), repr(time.time())])
 
 
 def _median(runs: list[dict[str, Any]], key: str) -> float:

@@ -5,9 +5,7 @@ Entry point: `simulate`. Scenarios are in `bench.scenarios`, one process each.
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure
+from bench.peers.processes import ask_peer, read_answer
 from weft.records.record_text import format_table
 
 HERE = Path(__file__).parent
@@ -84,31 +83,10 @@ def _interleaved(case: Case) -> tuple[list[dict[str, Any]], list[dict[str, Any]]
     ours: list[dict[str, Any]] = []
     theirs: list[dict[str, Any]] = []
     for _ in range(case.runs):
-        ours.append(_json([sys.executable, "-m", "bench.scenarios", case.name]))
-        if case.peer and (answer := _peer(case.peer)):
+        ours.append(read_answer([sys.executable, "-m", "bench.scenarios", case.name]))
+        if case.peer and (answer := ask_peer([str(NS3), *case.peer])):
             theirs.append(answer)
     return ours, theirs
-
-
-def _json(command: Sequence[str]) -> dict[str, Any]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def _peer(arguments: Sequence[str]) -> dict[str, Any] | None:
-    """The peer's answer, or None where it is not installed (it says so itself)."""
-    command = [str(NS3), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode == 3:
-        print(done.stderr.strip(), file=sys.stderr)
-        return None
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
 
 
 def _median(runs: Sequence[dict[str, Any]], key: str) -> float:

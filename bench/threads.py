@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.figure import Figure
+from bench.peers.processes import read_answer
 from bench.scenarios import BENCHES, one_run
 from weft._core import Status, measure_barrier_ns
 from weft.records.record_text import format_table
@@ -100,12 +100,7 @@ def _account(name: str) -> NDArray[np.uint32]:
 
 
 def _run(name: str, count: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.threads", name, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return read_answer([sys.executable, "-m", "bench.threads", name, str(count)])
 
 
 def run(name: str, count: int) -> dict[str, Any]:

@@ -1,21 +1,25 @@
 """Pinned processes for one round of a peer: a server in the background, a client to its end.
 
 Client and server get a CPU of their own where there are two, ours and the peers alike. Servers
-die with this process and are ended by their own process group. Entry points: `serving`, `run`.
+die with this process and are ended by their own process group. Entry points: `serving`, `run`;
+`read_answer` and `ask_peer` of programs that need no server.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 TIMEOUT_S = 60.0
 PR_SET_PDEATHSIG = 1
@@ -101,6 +105,25 @@ def run(command: Sequence[str]) -> str:
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()[-500:]}")
     return done.stdout
+
+
+def read_answer(command: Sequence[str]) -> dict[str, Any]:
+    """The JSON that a program prints at its end."""
+    if (answer := ask_peer(command)) is None:
+        raise SystemExit(f"{' '.join(command)}: something is not installed")
+    return answer
+
+
+def ask_peer(command: Sequence[str]) -> dict[str, Any] | None:
+    """The same of a peer, or None where it is not installed (status 3: it says so itself)."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode == 3:
+        print(done.stderr.strip(), file=sys.stderr)
+        return None
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def _wait_until_bound(

@@ -6,8 +6,8 @@ import json
 import time
 from collections.abc import Sequence
 
-from weft.host.net import caps, link_ends
-from weft.host.net.link_ends import LinkEnd
+from weft.host.net import caps, link_ends, namespaces
+from weft.host.net.link_ends import LinkEnd, SavedEnd
 from weft.host.net.rtnetlink import Rtnetlink
 
 RESTORED_S = 15
@@ -24,6 +24,20 @@ def roots(places: Sequence[LinkEnd]) -> list[Root]:
             root = link_ends.read_root(link, end, link.find_index(end.interface))
         found.append((root.kind, root.handle, root.options if root.handle else b""))
     return found
+
+
+def save_loopback() -> SavedEnd:
+    """Loopback as saved with the kernel's own discipline."""
+    with Rtnetlink() as link:
+        index = link.find_index("lo")
+    return SavedEnd(
+        end=LinkEnd(None, "lo"),
+        netns=namespaces.read_identity(None),
+        index=index,
+        kind="noqueue",
+        handle=0,
+        options=b"",
+    )
 
 
 def is_held(places: Sequence[LinkEnd]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from restored import save_loopback
 
 from weft.errors import InputError
 from weft.host.net import caps, link_ends, namespaces, qdisc
@@ -36,17 +37,7 @@ def journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def loopback(**fields: object) -> dict[str, object]:
     """Loopback as saved with the kernel's own discipline, but for these fields."""
-    with Rtnetlink() as link:
-        index = link.find_index("lo")
-    saved = SavedEnd(
-        end=LinkEnd(None, "lo"),
-        netns=namespaces.read_identity(None),
-        index=index,
-        kind="noqueue",
-        handle=0,
-        options=b"",
-    )
-    return saved.as_json() | fields
+    return save_loopback().as_json() | fields
 
 
 def write(journals: Path, *ends: dict[str, object]) -> Path:

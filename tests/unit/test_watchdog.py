@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from weft.host.net import namespaces
-from weft.host.net.link_ends import LinkEnd, SavedEnd
-from weft.host.net.rtnetlink import Rtnetlink
+from restored import save_loopback
 
 LIMIT_S = 60
 START = [sys.executable, "-P", "-m", "weft.host.net.watchdog"]
@@ -25,18 +22,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the lock of caps is r
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     """Of loopback, which has what it had: to restore it is to remove its journal."""
-    with Rtnetlink() as link:
-        index = link.find_index("lo")
-    saved = SavedEnd(
-        end=LinkEnd(None, "lo"),
-        netns=namespaces.read_identity(None),
-        index=index,
-        kind="noqueue",
-        handle=0,
-        options=b"",
-    )
     path = tmp_path / "journal.json"
-    path.write_text(json.dumps([saved.as_json()]))
+    path.write_text(json.dumps([save_loopback().as_json()]))
     return path
 
 

@@ -204,6 +204,8 @@ def test_weights_changed_by_hand_are_noticed_and_repaired(
             took.append(repaired_s(made, fabric, port, wanted, set_s))
             wait_until(lambda n=count: client.status().drifts >= n, "every drift is counted")
         said = [line["text"] for line in control.lines() if "repaired" in line["text"]]
+        (problem,) = client.status().problems
+        assert problem.startswith(f"{port}: changed by somebody else 4 times")
     print(f"weights: read as they were {', '.join(f'{s:.2f}' for s in took)} s after the change")
     print("\n".join(said))
     assert said

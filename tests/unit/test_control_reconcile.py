@@ -160,6 +160,51 @@ def test_drift_is_noticed_within_the_time_of_a_check_and_repaired_at_once(rig: R
     assert rig.lines[-1] == f"drift: {name} repaired in 20 ms"
 
 
+def change_by_hand(rig: Rig, name: PortName) -> None:
+    """Somebody writes other tables, and the next check repairs them."""
+    tables = rig.engine.state.target[name]
+    weights = tuple(reversed(tables.weights))
+    rig.switches.held[name] = Tables(queue_of=tables.queue_of, weights=weights)
+    rig.clock.now_s += 10.1
+    rig.turn()
+    rig.turn()
+    assert is_programmed(rig)
+
+
+def test_a_port_that_somebody_else_writes_again_and_again_is_reported(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.turn()
+    first, second = list(rig.engine.state.target)[:2]
+    for _ in range(3):
+        change_by_hand(rig, first)
+        change_by_hand(rig, second)
+    assert not rig.reconciler.describe_contested()
+    change_by_hand(rig, second)
+    problem = rig.reconciler.describe_contested()
+    assert problem == (
+        f"{second}: changed by somebody else 4 times within 300 s; "
+        "end the other controller, script or subnet manager with qos"
+    )
+    change_by_hand(rig, first)
+    assert ", and 1 more ports: changed by somebody" in rig.reconciler.describe_contested()
+    assert [line for line in rig.lines if line.startswith("contested")] == [f"contested: {problem}"]
+    rig.clock.now_s += 301.0
+    assert not rig.reconciler.describe_contested()
+
+
+def test_a_port_that_is_changed_now_and_then_is_not_contested(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.turn()
+    name = next(iter(rig.engine.state.target))
+    for _ in range(8):
+        rig.clock.now_s += 100.0
+        rig.turn()
+        change_by_hand(rig, name)
+        assert not rig.reconciler.describe_contested()
+
+
 def test_drift_names_the_weight_that_was_changed_beside_what_follows_from_it(rig: Rig) -> None:
     rig.turn()
     start(rig)

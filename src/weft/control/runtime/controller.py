@@ -564,4 +564,5 @@ class _Controller:
     def _list_problems(self) -> list[str]:
         following = () if self.follower is None else self.follower.problems.values()
         table = (self.table_problem, self.hold_problem, *self.watch.problems.values())
-        return [*table, *self.edge.list_problems(), *following]
+        contested = self.reconciler.describe_contested()
+        return [*table, contested, *self.edge.list_problems(), *following]

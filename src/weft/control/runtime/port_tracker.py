@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from weft.switches import Failed, Foreign, PortName, Tables
 
 RETRY_S, LONGEST_RETRY_S = 0.1, 30.0
+CONTESTED_DRIFTS = 4  # of one port, within a while: somebody else writes it, too
 _SCAN_S = 0.25  # between scans for ports to check, when there were none
 
 Status = Literal["programmed", "pending", "failing"]
@@ -96,6 +97,7 @@ class _Port:
     requested_s: float | None = None  # when somebody asked for the target, until it is read back
     checked_s: float = 0.0
     drift: Drift | None = None
+    drifts_s: tuple[float, ...] = ()  # when the latest ones were found
 
     @property
     def status(self) -> Status:
@@ -118,6 +120,7 @@ class PortTracker:
     _lost: dict[str, str] = field(default_factory=dict)  # nodes, not taken yet
     _back: dict[str, float] = field(default_factory=dict)
     _lost_s: dict[str, float] = field(default_factory=dict)  # nodes whose ports all fail, and since
+    _drifters: set[PortName] = field(default_factory=set)  # ports that may be contested
     _programming_s: list[float] = field(default_factory=list)  # not taken yet
     _present: set[PortName] = field(default_factory=set)  # ports with a target, in the fabric
     _unprogrammed: set[PortName] = field(default_factory=set)  # of those present
@@ -278,6 +281,9 @@ class PortTracker:
         port.since_s = now_s
         if was_programmed:
             self.drifts += 1
+            port.drifts_s = (*port.drifts_s, now_s)[-CONTESTED_DRIFTS:]
+            if len(port.drifts_s) == CONTESTED_DRIFTS:
+                self._drifters.add(name)
             port.drift = Drift(port=name, content=content, target=port.target, at_s=now_s)
             return [port.drift]
         # Only now: a port that can be read but not written is retried ever later as well.
@@ -342,6 +348,10 @@ class PortTracker:
             for name, port in ports.items()
             if port.status != "programmed"
         }
+
+    def find_contested(self, since_s: float) -> list[PortName]:
+        """Ports that somebody else has changed again and again since then."""
+        return [name for name in sorted(self._drifters) if self.ports[name].drifts_s[0] >= since_s]
 
     def report(self, now_s: float, *, with_ports: bool) -> Report:
         """All ports of the fabric."""

@@ -19,12 +19,20 @@ from typing import TypeVar
 
 from weft.control.runtime.audit import LogLine
 from weft.control.runtime.drivers import SwitchDrivers
-from weft.control.runtime.port_tracker import Content, Drift, PortTracker, Report, Transitions
+from weft.control.runtime.port_tracker import (
+    CONTESTED_DRIFTS,
+    Content,
+    Drift,
+    PortTracker,
+    Report,
+    Transitions,
+)
 from weft.errors import WeftError
 from weft.switches import Failed, Fenced, Foreign, PortName, PortProgrammer, Tables
 
 _IDLE_S = 0.25
 _NODE_LINES = 20  # of the log, for one turn
+_CONTESTED_S, _CONTESTED_CHECKS = 300.0, 10  # the while in which repeated drift counts
 
 _Contents = Mapping[PortName, Content]
 _Ports = TypeVar("_Ports", bound=Collection[PortName])
@@ -75,6 +83,7 @@ class Reconciler:
         self._tracker = PortTracker()
         self._requests = 0  # how often there was something new to do
         self._answered_s = clock()
+        self._contested = ""  # as last logged
         self._ending = False
 
     # ---- From other threads -------------------------------------------------------------------
@@ -131,6 +140,18 @@ class Reconciler:
         """Which of these ports are not programmed, with the reason."""
         with self._changed:
             return self._tracker.find_unprogrammed(names)
+
+    def describe_contested(self) -> str:
+        """Which ports somebody else writes, too; "" where nobody does."""
+        within_s = max(_CONTESTED_S, _CONTESTED_CHECKS * self._pace.check_s)
+        with self._changed:
+            ports = self._tracker.find_contested(self._clock() - within_s)
+        if not ports:
+            return ""
+        return (
+            f"{ports[0]}{_format_more(ports)}: changed by somebody else {CONTESTED_DRIFTS} times "
+            f"within {within_s:g} s; end the other controller, script or subnet manager with qos"
+        )
 
     # ---- The thread ---------------------------------------------------------------------------
 
@@ -221,6 +242,9 @@ class Reconciler:
             self._observe_programming(duration_s)
         for line in [*_format_drifts(drifts), *_format_transitions(transitions)]:
             self._log(line)
+        was_contested, self._contested = self._contested, self.describe_contested()
+        if self._contested and not was_contested:
+            self._log(LogLine(f"contested: {self._contested}", "error"))
 
 
 def _call(ports: _Ports, operation: Callable[[_Ports], _Contents]) -> _Contents:

@@ -8,6 +8,7 @@ changed by hand, OpenSM is restarted, a link goes and comes.
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -49,6 +50,9 @@ PAIRS = {
 }
 SHARED = ("leaf1", "h3")  # both send to h3
 CHECK_S = 0.5
+FLAPS = int(os.environ.get("WEFT_LINK_FLAPS", "4"))
+FAIL_OVERS = int(os.environ.get("WEFT_FAIL_OVERS", "1"))
+SEED = 20261117
 BIG_S = 300.0
 
 
@@ -297,6 +301,81 @@ def test_a_link_that_goes_and_comes_moves_the_tables_with_the_paths(
         f"OpenSM's routes seen {gone_s:.1f} s later, nothing wrong {around_s:.1f} s after that; "
         f"mended: seen after {back_s:.1f} s, nothing wrong {again_s:.1f} s later"
     )
+
+
+def test_a_link_that_flaps_leaves_tables_on_the_paths(
+    made: Subnet, control: FabricControl, client: Client
+) -> None:
+    """At any pace: also faster than OpenSM sweeps and than the controller looks."""
+    witness, rng = Witness(made, client), random.Random(SEED)
+    with connected(control, PAIRS):
+        client.settled()
+        fabric = dumped(made)
+        (cut,) = [p for p in traced(made, fabric, "h0", "h3") if p.node == "leaf0"]
+        place = f'"{made.node_id("leaf0")}"[{cut.port}]'
+        for _ in range(FLAPS):
+            made.console(f"Unlink {place}")
+            time.sleep(rng.uniform(0.0, 1.5))
+            made.console(f"ReLink {place}")
+            time.sleep(rng.uniform(0.0, 1.5))
+        began = time.monotonic()
+        seconds_until(lambda: len(dumped(made).links) == len(fabric.links))
+        witness.converged(PAIRS)
+        took_s = time.monotonic() - began
+        status = client.settled(CONVERGED_S)
+        assert (status.applications, status.connections) == (2, sum(map(len, PAIRS.values())))
+        assert not status.connections_without_path
+    print(f"link flapped {FLAPS} times: nothing wrong {took_s:.1f} s after the last")
+
+
+def test_a_switch_that_goes_and_comes_moves_the_tables_with_the_paths(
+    made: Subnet, control: FabricControl, client: Client
+) -> None:
+    witness = Witness(made, client)
+    with connected(control, PAIRS):
+        client.settled()
+        fabric = dumped(made)
+        (via,) = [p.node for p in traced(made, fabric, "h0", "h3") if p.node.startswith("spine")]
+        made.console(f'Unlink "{made.node_id(via)}"')
+        began = time.monotonic()
+        seconds_until(lambda: via not in {p.node for p in traced(made, dumped(made), "h0", "h3")})
+        around_s = witness.converged(PAIRS)
+        gone_s = time.monotonic() - began
+        assert not client.status().connections_without_path
+        made.console(f'ReLink "{made.node_id(via)}"')
+        began = time.monotonic()
+        seconds_until(lambda: len(dumped(made).links) == len(fabric.links))
+        witness.converged(PAIRS)
+    print(
+        f"switch gone: nothing wrong {gone_s:.1f} s later, {around_s:.1f} s after OpenSM's routes; "
+        f"and {time.monotonic() - began:.1f} s after it is back"
+    )
+
+
+def test_tables_follow_the_routes_of_the_opensm_that_takes_over(
+    made: Subnet, control: FabricControl, client: Client
+) -> None:
+    witness, took = Witness(made, client), []
+    with connected(control, PAIRS):
+        client.settled()
+        for number in range(FAIL_OVERS):
+            made.start_standby(("h4", "h5")[number % 2])
+            took.append(made.fail_over())
+            witness.converged(PAIRS)
+            fabric = dumped(made)
+            (cut,) = [p for p in traced(made, fabric, "h0", "h3") if p.node == "leaf0"]
+            place = f'"{made.node_id("leaf0")}"[{cut.port}]'
+            made.console(f"Unlink {place}")
+            seconds_until(lambda gone=cut: gone not in traced(made, dumped(made), "h0", "h3"))
+            witness.converged(PAIRS)
+            made.console(f"ReLink {place}")
+            seconds_until(lambda before=fabric: len(dumped(made).links) == len(before.links))
+            witness.converged(PAIRS)
+        assert client.status().drifts == 0
+        made.stop_manager()
+        made.start_manager()
+        witness.converged(PAIRS)
+    print(f"{FAIL_OVERS} fail-overs of OpenSM: routed after at most {max(took):.1f} s, no drift")
 
 
 def seconds_until(is_so: Callable[[], bool]) -> float:

@@ -26,7 +26,7 @@ import pytest
 grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
 from control_fabric import FabricControl, listed  # noqa: E402
-from control_process import Client, slowly  # noqa: E402
+from control_process import Client, running, slowly  # noqa: E402
 from needs import need_namespaces, need_time  # noqa: E402
 from restored import roots  # noqa: E402
 from serve_process import wait_until  # noqa: E402
@@ -42,6 +42,7 @@ KILLS = int(os.environ.get("WEFT_MIXED_KILLS", "12"))
 SEED = 20261118
 BED = "mixed-kills"
 WIRING = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=10**8, switches="two-hops")
+SWITCHES = f'driver = "linux"\ntestbed = "{BED}"\ncheck_s = 1.0'
 PARTS = {"calm": 0.1, "keen": 0.9}
 CLIENTS = 4
 ROUNDS_BETWEEN_EXPIRIES = 50
@@ -103,8 +104,7 @@ class Siege:
 
     def __init__(self, bed: Testbed, folder: Path) -> None:
         self.bed, self.random = bed, random.Random(SEED)
-        switches = f'driver = "linux"\ntestbed = "{BED}"\ncheck_s = 1.0'
-        self.control = FabricControl(folder, switches, PARTS)
+        self.control = FabricControl(folder, SWITCHES, PARTS)
         self.control.start()
         self.nodes = list(bed.namespaces)
         self.jobs = [self.start_job() for _ in range(CLIENTS)]
@@ -248,3 +248,57 @@ def test_nothing_acknowledged_is_lost_whoever_is_killed(bed: Testbed, tmp_path: 
         times.sort()
         p50, p99 = times[len(times) // 2], times[min(len(times) - 1, int(0.99 * len(times)))]
         print(f"{kind}: {len(times)} rounds, programmed p50 {p50:.2f} s, p99 {p99:.2f} s")
+
+
+# ---- Nodes that hang or refuse ------------------------------------------------------------------
+
+
+def test_a_node_that_hangs_or_refuses_is_named_and_holds_up_no_other(
+    bed: Testbed, tmp_path: Path
+) -> None:
+    before = roots(bed.all_ends())
+    control = FabricControl(tmp_path, SWITCHES, PARTS)
+    try:
+        with running(control), Client(control.address) as client:
+            client.settled(RECOVERY_S)
+            id_ = client.register("keen", 3600.0).id
+            client.connect(id_, "h4", "h1")
+            client.settled(RECOVERY_S)
+            (agent,) = namespaces.list_pids(bed.namespace("h4"))
+            os.kill(agent, signal.SIGSTOP)
+            try:
+                check_only_h4_waits(client, "hangs")
+            finally:
+                os.kill(agent, signal.SIGCONT)
+            await_recovery(client, "answers again")
+            tc = ["tc", "-n", bed.namespace("h4"), "qdisc"]
+            namespaces.run_command([*tc, "del", "dev", "eth0", "root"])
+            namespaces.run_command([*tc, "add", "dev", "eth0", "root", "handle", "5:", "htb"])
+            check_only_h4_waits(client, "refuses")
+            namespaces.run_command([*tc, "del", "dev", "eth0", "root"])
+            await_recovery(client, "can be written again")
+    finally:
+        control.release()
+    assert [root.kind for root in roots(bed.all_ends())] == [root.kind for root in before]
+
+
+def check_only_h4_waits(client: Client, fault: str) -> None:
+    """Two more applications from h4, and between others: their ports are programmed at once."""
+    began = time.monotonic()
+    id_ = client.register("calm", 3600.0).id
+    client.connect(id_, "h4", "h2")
+    client.connect(id_, "h1", "h3")
+
+    def only_h4_waits() -> bool:
+        ports = listed(client)
+        waiting = {name.node for name, port in ports.items() if port.state != "programmed"}
+        return waiting == {"h4"} and client.status().ports_failing == 1
+
+    slowly(only_h4_waits, f"h4 {fault}, others are programmed", RECOVERY_S, 0.05)
+    print(f"h4 {fault}: others programmed and h4 named after {time.monotonic() - began:.1f} s")
+
+
+def await_recovery(client: Client, event: str) -> None:
+    began = time.monotonic()
+    client.settled(RECOVERY_S)
+    print(f"h4 {event}: all programmed after {time.monotonic() - began:.1f} s")

@@ -50,6 +50,7 @@ class Subnet:
     lmc: int = 0
     managers: int = 0
     manager: subprocess.Popen[bytes] | None = None
+    standby: subprocess.Popen[bytes] | None = None
     logs: list[IO[bytes]] = field(default_factory=list)
 
     def node_id(self, name: str) -> str:
@@ -90,27 +91,56 @@ class Subnet:
     def start_manager(self, *, qos: bool = False) -> None:
         """OpenSM; returns when it has routed the subnet. With `qos` it sets its own tables."""
         assert self.manager is None
+        self.manager, log = self._start_manager(qos=qos)
+        _wait(lambda: _holds(log, "SUBNET UP"), ROUTED_S, self.manager, log)
+
+    def start_standby(self, host: str) -> None:
+        """Another OpenSM at another host; returns when it waits for the first one's end."""
+        assert self.standby is None
+        self.standby, log = self._start_manager(host=host)
+        _wait(lambda: _holds(log, "Entering STANDBY state"), ROUTED_S, self.standby, log)
+
+    def fail_over(self) -> float:
+        """Kills the first OpenSM; seconds until the other one has routed the subnet."""
+        assert self.manager is not None
+        assert self.standby is not None
+        began = time.monotonic()
+        self.manager.kill()
+        self.manager.wait()
+        self.manager, self.standby = self.standby, None
+        log = self.directory / f"opensm{self.managers}.log"
+        _wait(lambda: _holds(log, "SUBNET UP"), ROUTED_S, self.manager, log)
+        return time.monotonic() - began
+
+    def _start_manager(
+        self, *, host: str | None = None, qos: bool = False
+    ) -> tuple[subprocess.Popen[bytes], Path]:
+        """OpenSM and its log; a standby asks the master every second, and gives up on the third."""
         self.managers += 1
         log = self.directory / f"opensm{self.managers}.log"
-        options = self.directory / "opensm.conf"
+        options = self.directory / f"opensm{self.managers}.conf"
         options.write_text(
             f"qos {'TRUE' if qos else 'FALSE'}\nmax_op_vls {DATA_VLS_CODE}\nlmc {self.lmc}\n"
             f"log_file {log}\nforce_log_flush TRUE\n"
             f"dump_files_dir {self.directory}\nsweep_interval 2\n"
+            "sminfo_polling_timeout 1000\npolling_retry_number 2\n"
         )
-        self.manager = self._started(["opensm", "-F", str(options)], "opensm.out")
-        _wait(lambda: _holds(log, "SUBNET UP"), ROUTED_S, self.manager, log)
+        process = self._started(["opensm", "-F", str(options)], "opensm.out", host)
+        return process, log
 
     def stop_manager(self) -> None:
-        if self.manager is not None:
-            _stop(self.manager)
-            self.manager = None
+        for process in (self.standby, self.manager):
+            if process is not None:
+                _stop(process)
+        self.standby = self.manager = None
 
-    def _started(self, argv: list[str], output: str) -> subprocess.Popen[bytes]:
+    def _started(
+        self, argv: list[str], output: str, host: str | None = None
+    ) -> subprocess.Popen[bytes]:
         self.logs.append((self.directory / output).open("ab"))
         return subprocess.Popen(
             argv,
-            env=self.environment(),
+            env=self.environment(host),
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             stdout=self.logs[-1],

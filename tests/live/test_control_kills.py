@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ class Siege:
     def round(self) -> None:
         before = self.kills.copy()
         victims = self.random.choices(
-            (self.kill_controller, self.kill_agent, self.kill_client), k=self.random.randint(1, 5)
+            (self.kill_controller, self.kill_agent, self.kill_client), k=self.random.randint(1, 8)
         )
         time.sleep(self.random.uniform(0.05, 0.4))  # the random point
         for kill in victims:
@@ -184,16 +184,19 @@ class Siege:
 
     def check(self) -> None:
         assert "Traceback" not in self.control.errors.read_text()
-        with Client(self.control.address) as client:
+        with (
+            Client(self.control.address) as client,
+            closing(open_persistent_testbed(BED)) as driver,
+        ):
             ids = {row.id for row in client.status(applications=True).listed_applications}
-            told = listed(client)
-        lost = {id_ for job in self.jobs for id_ in job.there} - ids
-        assert not lost, lost
-        driver = open_persistent_testbed(BED)
-        try:
-            held = driver.read(list(told))
-        finally:
-            driver.close()
+            lost = {id_ for job in self.jobs for id_ in job.there} - ids
+            assert not lost, lost
+            while True:  # until no lease of the dead has ended meanwhile
+                revision = client.settled(RECOVERY_S).revision
+                told = listed(client)
+                held = driver.read(list(told))
+                if client.settled(RECOVERY_S).revision == revision:
+                    break
         for name, port in told.items():
             tables = held[name]
             assert isinstance(tables, Tables), (name, tables)

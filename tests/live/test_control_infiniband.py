@@ -51,7 +51,6 @@ PAIRS = {
 SHARED = ("leaf1", "h3")  # both send to h3
 CHECK_S = 0.5
 FLAPS = int(os.environ.get("WEFT_LINK_FLAPS", "3"))
-# At most 4: ibsim keeps the place of a client that was killed, and has ten.
 FAIL_OVERS = int(os.environ.get("WEFT_FAIL_OVERS", "1"))
 SEED = 20261117
 BIG_S = 300.0

@@ -25,6 +25,7 @@ PRELOAD = "/usr/lib/*/umad2sim/libumad2sim.so"
 TOOLS = ("ibsim", "opensm", "smpquery")
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 READY_S, ROUTED_S, STOP_S = 20.0, 120.0, 20.0
+FIRST_PRIORITY = 14
 DATA_VLS_CODE = 4  # OpenSM's max_op_vls: 4 is VL0-7, all that ibsim has
 
 
@@ -49,6 +50,7 @@ class Subnet:
     simulator: subprocess.Popen[bytes]
     lmc: int = 0
     managers: int = 0
+    priority: int = 0  # of the OpenSM that was started last
     manager: subprocess.Popen[bytes] | None = None
     standby: subprocess.Popen[bytes] | None = None
     logs: list[IO[bytes]] = field(default_factory=list)
@@ -91,12 +93,14 @@ class Subnet:
     def start_manager(self, *, qos: bool = False) -> None:
         """OpenSM; returns when it has routed the subnet. With `qos` it sets its own tables."""
         assert self.manager is None
+        self.priority = FIRST_PRIORITY
         self.manager, log = self._start_manager(qos=qos)
         _wait(lambda: _holds(log, "SUBNET UP"), ROUTED_S, self.manager, log)
 
     def start_standby(self, host: str) -> None:
         """Another OpenSM at another host; returns when it waits for the first one's end."""
         assert self.standby is None
+        self.priority -= 1  # with the same, the lower GUID would be master
         self.standby, log = self._start_manager(host=host)
         _wait(lambda: _holds(log, "Entering STANDBY state"), ROUTED_S, self.standby, log)
 
@@ -124,6 +128,7 @@ class Subnet:
             f"log_file {log}\nforce_log_flush TRUE\n"
             f"dump_files_dir {self.directory}\nsweep_interval 2\n"
             "sminfo_polling_timeout 1000\npolling_retry_number 2\n"
+            f"sm_priority {self.priority}\n"
         )
         process = self._started(["opensm", "-F", str(options)], "opensm.out", host)
         return process, log

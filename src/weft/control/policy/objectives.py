@@ -20,11 +20,11 @@ LEAST_PART = 1 / 16  # of the largest weight: a size may be wrong, and nobody sh
 
 def weigh_by_size(sizes_s: Sequence[float | None]) -> list[float]:
     """The largest weight is 1; all are 1 where no size is known."""
-    logs = [log(size) for size in sizes_s if size]
-    if not logs:
-        return [1.0] * len(sizes_s)
-    typical_s = exp(sum(logs) / len(logs))
-    known = [size or typical_s for size in sizes_s]
+    known = [size for size in sizes_s if size]
+    if len(known) < len(sizes_s):
+        logs = [log(size) for size in known]
+        typical_s = exp(sum(logs) / len(logs)) if logs else 1.0
+        known = [size or typical_s for size in sizes_s]
     least_s = min(known)
     return [max(least_s / size, LEAST_PART) for size in known]
 
@@ -33,5 +33,6 @@ def split_in_proportion(weights: Sequence[float], units: int) -> tuple[int, ...]
     """Whole units that sum to `units`; at least one each, where there are as many."""
     least = 1 if units >= len(weights) else 0
     ends = np.cumsum(weights) * ((units - least * len(weights)) / sum(weights))
-    parts = np.diff(np.round(ends).astype(np.int64), prepend=0) + least
-    return tuple(parts.tolist())
+    parts = np.rint(ends).astype(np.int64)
+    parts[1:] -= parts[:-1].copy()
+    return tuple((parts + least).tolist())

@@ -71,8 +71,8 @@ class LocalEtcd:
                     if time.monotonic() > deadline:
                         raise
 
-    def signal(self, number: int, what: signal.Signals) -> None:
-        self._processes[number].send_signal(what)
+    def signal(self, number: int, kind: signal.Signals) -> None:
+        self._processes[number].send_signal(kind)
 
     def kill(self, number: int) -> None:
         process = self._processes.pop(number)

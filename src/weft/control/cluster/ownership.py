@@ -17,14 +17,7 @@ from contextlib import suppress
 
 import msgspec
 
-from weft.control.cluster.etcd_client import (
-    EtcdClient,
-    Unreachable,
-    get,
-    has_no_key,
-    is_created_at,
-    put,
-)
+from weft.control.cluster.etcd_client import EtcdClient, Unreachable, get, has_no_key, put
 from weft.errors import InputError
 
 _RENEWALS = 4  # within a lease
@@ -39,7 +32,6 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """The owner as others see it."""
 
     owner: str
-    address: str = ""
 
 
 class Ownership:
@@ -91,13 +83,6 @@ class Ownership:
         current = self._client.read(self.key)
         self.holder = None if current is None else msgspec.json.decode(current.value, type=Holder)
         return current is not None
-
-    def publish_address(self, address: str) -> None:
-        """Others read where this owner answers."""
-        value = msgspec.json.encode(Holder(owner=self._owner, address=address))
-        self._client.transact(
-            [is_created_at(self.key, self.epoch)], [put(self.key, value, self._lease)]
-        )
 
     # ---- From any thread ----------------------------------------------------------------------
 

@@ -287,47 +287,16 @@ class _Controller:
 
     def __post_init__(self) -> None:
         self.watch = TableWatch(self.config.table, self.config.settings.polynomial_degree)
-        self.watch.changes()
-        stored = self.store.load()
-        outcome = restore_state(
-            stored,
-            self.config.settings,
-            self.watch.models if self._publishes else _list_offered(stored),
-            0.0,
-            unreadable=self.watch.problems.keys() if self._publishes else (),
-        )
-        if outcome.rows:
-            self.store.commit(outcome.rows, time.time())
-        clock, pace = time.monotonic, self.config.pace
+        state = self._restore_state()
         self.stop: Callable[[], object] = lambda: None
         self.metrics = _build_metrics(self.config)
-        self.reconciler = Reconciler(
-            self.drivers,
-            clock=clock,
-            log=self.log,
-            pace=pace,
-            report_fenced=self._stop_fenced,
-            counts_sent=self.metrics is not None,
-            observe_programming=self.metrics.programming_s.observe if self.metrics else _ignore,
-            may_write=(lambda: True) if self.ownership is None else self.ownership.may_write,
-        )
-        self.edge = EdgeWatch(lambda: self.engine.state, clock=clock, log=self.log)
-        self.explorer = Explorer(
-            self.reconciler,
-            self.drivers,
-            clock=clock,
-            offer=self._offer_fabric,
-            log=self.log,
-            pace=pace,
-            aliases=self.config.aliases,
-            report_fenced=self._stop_fenced,
-            edge=self.edge if self.config.guard_marks else None,
-            manages=(lambda _: True) if self.config.etcd is None else self.config.etcd.manages,
-        )
+        self.reconciler = self._build_reconciler()
+        self.edge = EdgeWatch(lambda: self.engine.state, clock=time.monotonic, log=self.log)
+        self.explorer = self._build_explorer()
         self.engine = Engine(
-            outcome.state,
+            state,
             self.store,
-            clock=clock,
+            clock=time.monotonic,
             time_of_day=time.time,
             set_targets=self._set_targets,
             request_discovery=self.explorer.request_discovery,
@@ -343,8 +312,48 @@ class _Controller:
         ]
         self.threads += [] if self.follower is None else [self.follower]
         self.threads += [] if self.link is None else [self.link]
-        self.reconciler.set_targets(dict(outcome.state.target), outcome.state.revision)
-        self.log(_summarize(outcome.state, self.config.table))
+        self.reconciler.set_targets(dict(state.target), state.revision)
+        self.log(_summarize(state, self.config.table))
+
+    def _restore_state(self) -> State:
+        self.watch.changes()
+        stored = self.store.load()
+        outcome = restore_state(
+            stored,
+            self.config.settings,
+            self.watch.models if self._publishes else _list_offered(stored),
+            0.0,
+            unreadable=self.watch.problems.keys() if self._publishes else (),
+        )
+        if outcome.rows:
+            self.store.commit(outcome.rows, time.time())
+        return outcome.state
+
+    def _build_reconciler(self) -> Reconciler:
+        return Reconciler(
+            self.drivers,
+            clock=time.monotonic,
+            log=self.log,
+            pace=self.config.pace,
+            report_fenced=self._stop_fenced,
+            counts_sent=self.metrics is not None,
+            observe_programming=self.metrics.programming_s.observe if self.metrics else _ignore,
+            may_write=(lambda: True) if self.ownership is None else self.ownership.may_write,
+        )
+
+    def _build_explorer(self) -> Explorer:
+        return Explorer(
+            self.reconciler,
+            self.drivers,
+            clock=time.monotonic,
+            offer=self._offer_fabric,
+            log=self.log,
+            pace=self.config.pace,
+            aliases=self.config.aliases,
+            report_fenced=self._stop_fenced,
+            edge=self.edge if self.config.guard_marks else None,
+            manages=(lambda _: True) if self.config.etcd is None else self.config.etcd.manages,
+        )
 
     @property
     def _publishes(self) -> bool:

@@ -88,6 +88,11 @@ void weft_text_seconds(struct weft_text* text, const char* name, double seconds)
   put_text(text, fraction);
 }
 
+void weft_text_bytes(struct weft_text* text, const char* name, uint64_t bytes) {
+  put_name(text, name);
+  put_number(text, bytes);
+}
+
 void weft_text_end(struct weft_text* text) {
   put(text, "}", 1);
 }

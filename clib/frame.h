@@ -13,6 +13,8 @@ enum { WEFT_FRAME_BYTES = 64 * 1024, WEFT_REQUEST_BYTES = 8192, WEFT_WORD_BYTES 
 /* Of leases, in seconds. */
 #define WEFT_LEAST_TTL 0.1
 #define WEFT_MOST_TTL 86400.0
+/* Of a job, in bytes. */
+#define WEFT_MOST_SIZE (UINT64_C(1) << 60)
 
 /* A request as it is written; what does not fit is remembered and never sent. */
 struct weft_text {
@@ -25,6 +27,7 @@ void weft_text_begin(struct weft_text* text, const char* call); /* {"call": "Reg
 void weft_text_field(struct weft_text* text, const char* name, const char* value);
 void weft_text_key(struct weft_text* text, const char* client, uint64_t sequence);
 void weft_text_seconds(struct weft_text* text, const char* name, double seconds);
+void weft_text_bytes(struct weft_text* text, const char* name, uint64_t bytes);
 void weft_text_end(struct weft_text* text);
 
 /* What a client needs of an answer; texts are cut where they are longer, leases (0: not said) to

@@ -187,6 +187,7 @@ static int registered(weft_app* app, int link) {
   weft_text_field(&text, "application", app->name);
   weft_text_seconds(&text, "ttl_s", app->ttl_s);
   if (app->job[0] != '\0') weft_text_field(&text, "job", app->job);
+  if (app->size_bytes != 0) weft_text_bytes(&text, "size_bytes", app->size_bytes);
   weft_text_end(&text);
   if (!called(app, link, &text, &answer)) {
     note(app, "does not answer", true);

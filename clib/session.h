@@ -40,6 +40,7 @@ struct weft_app {
   char* path;
   char job[WEFT_JOB_BYTES]; /* of which this process is a part; empty: of none */
   double ttl_s;
+  uint64_t size_bytes; /* 0: not stated */
   void (*warn)(const char*, void*);
   void* context;
   bool has_warned, has_answered, is_managed, is_ending, is_over;

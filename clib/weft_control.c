@@ -76,6 +76,7 @@ static void find_job(char job[WEFT_JOB_BYTES]) {
 
 static bool is_valid(const char* name, const weft_options* options) {
   if (name == NULL || name[0] == '\0' || strlen(name) > LONGEST_NAME) return false;
+  if (options->size_bytes > WEFT_MOST_SIZE) return false;
   return options->ttl_s == 0 ||
          (options->ttl_s >= WEFT_LEAST_TTL && options->ttl_s <= WEFT_MOST_TTL);
 }
@@ -98,6 +99,7 @@ static weft_app* new_app(const char* name, const weft_options* options) {
   }
   find_job(app->job);
   app->ttl_s = options->ttl_s == 0 ? kUsualTtl : options->ttl_s;
+  app->size_bytes = options->size_bytes;
   app->warn = options->warn;
   app->context = options->context;
   app->process = getpid();

@@ -12,6 +12,7 @@
 #define WEFT_CONTROL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,6 +32,8 @@ typedef struct weft_options {
   /* Called once at most, from any thread, and not after weft_app_deregister; NULL: stderr. */
   void (*warn)(const char* problem, void* context);
   void* context;
+  /* Bytes that the job is going to move over its busiest link, up to 2^60; 0: as its profile. */
+  uint64_t size_bytes;
 } weft_options;
 
 /* An application of the table of `weft apps`. NULL only where there is no memory or no name. */

@@ -1,8 +1,9 @@
 /* Does what its standard input says, line by line, and prints what came of it; for
  * tests/unit/test_c_library.py.
  *
- *   register NAME TTL_MS WAIT_MS | create HOST PORT tcp|udp | mark FD | declare SOURCE DESTINATION
- *   destroy N | level | managed | told N | tos N | fork | become UID | deregister
+ *   register NAME TTL_MS WAIT_MS [SIZE_BYTES] | create HOST PORT tcp|udp | mark FD
+ *   declare SOURCE DESTINATION | destroy N | level | managed | told N | tos N | fork
+ *   become UID | deregister
  *   churn N: declares and destroys N times; by how many KiB the process has grown
  *   hold N: declares N, then destroys the last first; how many milliseconds that took */
 #include <netinet/in.h>
@@ -37,8 +38,9 @@ static void keep(weft_conn* conn) {
   printf("connection %d\n", count++);
 }
 
-static void registers(const char* name, int ttl_ms, int wait_ms) {
-  const weft_options options = {.ttl_s = ttl_ms / 1000.0, .wait_ms = wait_ms, .warn = warn};
+static void registers(const char* name, int ttl_ms, int wait_ms, unsigned long long size_bytes) {
+  const weft_options options = {
+      .ttl_s = ttl_ms / 1000.0, .wait_ms = wait_ms, .warn = warn, .size_bytes = size_bytes};
   app = weft_app_register(name, &options);
   printf("registered %d\n", app != NULL);
 }
@@ -97,8 +99,9 @@ static void holds(int number) {
 static void obey(const char* line) {
   char word[16], first[300], second[300], third[16];
   int number = 0, other = 0;
-  if (sscanf(line, "register %299s %d %d", first, &number, &other) == 3)
-    registers(first, number, other);
+  unsigned long long size_bytes = 0;
+  if (sscanf(line, "register %299s %d %d %llu", first, &number, &other, &size_bytes) >= 3)
+    registers(first, number, other, size_bytes);
   else if (sscanf(line, "create %299s %299s %15s", first, second, third) == 3)
     keep(
         weft_conn_create(app, first, second, strcmp(third, "udp") == 0 ? SOCK_DGRAM : SOCK_STREAM));

@@ -102,12 +102,14 @@ static void test_long_texts_are_cut(void) {
 static void test_a_request_is_json(void) {
   static const char wanted[] =
       "{\"call\": \"Register\", \"key\": {\"client\": \"c\", \"sequence\": 18446744073709551615}, "
-      "\"application\": \"a\\\"\\\\\\u0001\", \"ttl_s\": 2.050}";
+      "\"application\": \"a\\\"\\\\\\u0001\", \"ttl_s\": 2.050, "
+      "\"size_bytes\": 1152921504606846976}";
   struct weft_text text;
   weft_text_begin(&text, "Register");
   weft_text_key(&text, "c", UINT64_MAX);
   weft_text_field(&text, "application", "a\"\\\x01");
   weft_text_seconds(&text, "ttl_s", 2.05);
+  weft_text_bytes(&text, "size_bytes", WEFT_MOST_SIZE);
   weft_text_end(&text);
   check(!text.has_overflown && text.used == strlen(wanted), "its size is that of the JSON");
   check(memcmp(text.data, wanted, text.used) == 0, "its bytes are the JSON");

@@ -65,6 +65,7 @@ SETTINGS = (
     Settings(levels=2),
     Settings(levels=3, managed_share=0.8),
     Settings(managed_share=0.6, take_over=True),
+    Settings(objective="size"),
 )
 HOSTS = ("h0", "h1", "h2", "h3", "nowhere")
 NAMES = ("calm", "middling", "keen", "stranger")
@@ -141,7 +142,12 @@ class Story:
     def register(self, _: State) -> Event:
         ttl_s = self.random.choice((2.0, 10.0, 100.0))
         return Register(
-            key=self._key(), name=self.random.choice(NAMES), ttl_s=ttl_s, now_s=self.now_s
+            key=self._key(),
+            name=self.random.choice(NAMES),
+            ttl_s=ttl_s,
+            now_s=self.now_s,
+            job=self.random.choice(("", "", "j")),
+            size_bytes=self.random.choice((0, 0, 10**6, 10**9)),
         )
 
     def _key(self):
@@ -182,7 +188,10 @@ class Story:
 
     def model(self, _: State) -> Event:
         name = self.random.choice((*KINDS, "newcomer"))
-        kind = ApplicationModel(curve=waits(self.random.choice((0.2, 0.5, 1.5))))
+        kind = ApplicationModel(
+            curve=waits(self.random.choice((0.2, 0.5, 1.5))),
+            size_bytes=self.random.choice((None, 1e7)),
+        )
         return ModelChanged(name=name, model=self.random.choice((None, kind, kind)))
 
     def apply(self, state: State) -> Event:
@@ -222,7 +231,8 @@ def from_scratch(state: State, had: dict[str, set[PortName]]) -> dict[PortName, 
             } & managed.keys()
         ports = tuple(managed[name] for name in had.get(connection.id, ()) if name in managed)
         if ports:
-            uses.append(ConnectionPath(application=connection.application, ports=ports))
+            unit = state.applications[connection.application].unit
+            uses.append(ConnectionPath(application=unit, ports=ports))
     plans = build_plan(state.plan.policy, uses).ports if state.plan is not None else {}
     return {name: _tables(state, name, plans.get(port)) for name, port in managed.items()}
 

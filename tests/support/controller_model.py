@@ -28,6 +28,7 @@ class Registered:
     name: str
     level: int
     ttl_s: float
+    size_bytes: int = 0
     renewals: int = 0
 
 
@@ -46,14 +47,17 @@ class ModelController:
     opened: int = 0  # connections, ever
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def register(self, key: tuple[str, int], name: str, ttl_s: float) -> Registered | int:
+    def register(
+        self, key: tuple[str, int], name: str, ttl_s: float, size_bytes: int = 0
+    ) -> Registered | int:
         with self.lock:
             if key in self.answered:
                 return self.answered[key] or ALREADY_EXISTS
             if name not in self.levels:
                 return NOT_FOUND
             self.number += 1
-            made = Registered(f"{name}#{self.number}", name, self.levels[name], ttl_s)
+            id_ = f"{name}#{self.number}"
+            made = Registered(id_, name, self.levels[name], ttl_s, size_bytes)
             self.registrations[made.id] = self.answered[key] = made
             return made
 

@@ -86,7 +86,7 @@ class GrpcController:
         from weft.control.service import weft_pb2 as pb
 
         key = (request.key.client, request.key.sequence)
-        made = self.model.register(key, request.application, request.ttl_s)
+        made = self.model.register(key, request.application, request.ttl_s, request.size_bytes)
         if isinstance(made, int):
             _abort(context, made, f"application {request.application}: has no model")
         return pb.RegisterReply(id=made.id, level=made.level, ttl_s=made.ttl_s)
@@ -206,7 +206,8 @@ class JsonController:
         named = request.get("key", {"client": "", "sequence": 0})
         key = (named["client"], named["sequence"])
         if call == "Register":
-            made = self.model.register(key, request["application"], request["ttl_s"])
+            name, size = request["application"], request.get("size_bytes", 0)
+            made = self.model.register(key, name, request["ttl_s"], size)
             if not isinstance(made, int):
                 return {"ok": True, "id": made.id, "level": made.level, "ttl_s": made.ttl_s}
             code = made

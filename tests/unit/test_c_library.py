@@ -66,6 +66,17 @@ def test_a_registration_gives_its_level(caller: Caller, controller: JsonControll
     assert list(controller.model.registrations) == ["sort#1"]
 
 
+def test_a_registration_states_the_size_of_its_job(
+    program: Path, controller: JsonController
+) -> None:
+    with Caller(program, controller.path) as caller:
+        assert caller.ask(f"register sort 0 1000 {2**60 + 1}") == "registered 0"
+        assert caller.ask(f"register sort 0 1000 {40 * 2**30}") == "registered 1"
+    assert controller.model.number == 1
+    (answer,) = [a for a in controller.model.answered.values() if a is not None]
+    assert answer.size_bytes == 40 * 2**30
+
+
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 def test_a_socket_is_connected_and_marked(
     caller: Caller, listener: socket.socket, kind: str

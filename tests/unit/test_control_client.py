@@ -228,7 +228,7 @@ def test_a_lease_is_renewed_at_a_third_of_what_the_controller_granted(
 ) -> None:
     """With up to a tenth less, so that clients do not renew together."""
     worker = worker_module.Worker(
-        "sort", 30.0, "", lambda: None, on_registration=lambda _: None, on_failure=lambda _: None
+        "sort", 30.0, "", 0, lambda: None, on_registration=lambda _: None, on_failure=lambda _: None
     )
     if granted_s is not None:
         worker.session.registration = Registration(id="sort#1", level=1, ttl_s=granted_s)

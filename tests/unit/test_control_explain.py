@@ -131,10 +131,10 @@ def test_a_port_s_whole_text() -> None:
         "1 1 64 managed applications",
         "2 4-7 2 4-7 1 each nobody yet: packets that arrive before their tables pass",
         "3 3 185 managed applications",
-        "application level queue connections units share slowdown 1 % more saves "
+        "application level queue connections size units share slowdown 1 % more saves "
         "slowdown at share b",
-        "calm#1 1 1 1 64 25.1% 1.298 0.0153 (1.527 s) 1 + 0.1 max(0, 1/b - 1)",
-        "keen#2 3 3 1 191 74.9% 1.302 0.0158 1 + 0.9 max(0, 1/b - 1)",
+        "calm#1 1 1 1 unknown 64 25.1% 1.298 0.0153 (1.527 s) 1 + 0.1 max(0, 1/b - 1)",
+        "keen#2 3 3 1 unknown 191 74.9% 1.302 0.0158 1 + 0.9 max(0, 1/b - 1)",
         f"{why}: 2.600 for 2 (at most 0.00% above the least possible in these units).",
         "Every level here has a queue of its own.",
         "The units of idle queues are taken from the largest queue.",
@@ -171,13 +171,15 @@ def test_a_crowded_port_says_that_predictions_are_lower_bounds() -> None:
         "The floors of the models do not fit: below the least share profiled, predictions are "
         "lower bounds."
     )
-    assert any(line.startswith("keen#9 3 3 1 11 4.3% at least 18.100 3.0000 ") for line in lines)
+    assert any(
+        line.startswith("keen#9 3 3 1 unknown 11 4.3% at least 18.100 3.0000 ") for line in lines
+    )
     accounts = explain_application(state, ids[0])
     assert isinstance(accounts, list)
     text = lines_of(format_applications(state, find_registrations(state, ids[0]), accounts))
     beside = ", ".join(f"keen#{n}" for n in range(10, 20))
     assert text[:3] == [
-        "keen#1: level 3, 1 connection",
+        "keen#1: level 3, 1 connection, size unknown",
         f"Its smallest share is at h0 port 1: 3.9% of the link beside {beside} and 13 more.",
         "Predicted: at least 18.100 times its time with the whole link. "
         "1 % more of that link would save 3.0000.",
@@ -191,7 +193,7 @@ def test_an_application_s_whole_text() -> None:
     text = format_applications(state, find_registrations(state, "calm"), accounts)
     rows = [f"{name} 1 255 100.0% 1.000 0.0000 (0 s)" for name in sorted(state.target)]
     assert lines_of(text) == [
-        "calm#1: level 1, 1 connection",
+        "calm#1: level 1, 1 connection, size unknown",
         "Its smallest share is at h0 port 1: 100.0% of the link, where it is alone.",
         "Predicted: 1.000 times its time with the whole link, 100 s. "
         "1 % more of that link would save 0.0000 (0 s).",
@@ -202,7 +204,9 @@ def test_an_application_s_whole_text() -> None:
     accounts = explain_application(idle, id_)
     assert isinstance(accounts, list)
     text = format_applications(idle, find_registrations(idle, id_), accounts)
-    assert text == "keen#2: level 3, 0 connections; none of its paths has a managed port"
+    assert text == (
+        "keen#2: level 3, 0 connections, size unknown; none of its paths has a managed port"
+    )
 
 
 def test_queues_that_nobody_uses_share_a_row() -> None:

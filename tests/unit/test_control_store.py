@@ -505,6 +505,33 @@ def test_an_upgrade_that_is_interrupted_is_done_again(
         assert store.load().revision == 3
 
 
+def test_sizes_are_stored_and_a_store_without_them_is_upgraded(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.executescript((DATA / "store-4.sql").read_text())
+    db.close()
+    row = ApplicationRow(id="calm#9", name="calm", ttl_s=5.0, size_bytes=2**60)
+    with closing(Store.open(path)) as store:
+        assert {row.size_bytes for row in store.load().applications} == {0}
+        store.commit([row], at_s=0.0)
+    with closing(Store.open(path)) as store:
+        assert row in store.load().applications
+
+
+@pytest.mark.parametrize(
+    "damage", ["UPDATE applications SET owner = 'eve'", "DELETE FROM applications"]
+)
+def test_an_upgrade_hides_no_damage_of_rows_that_it_rewrites(path: Path, damage: str) -> None:
+    with sqlite3.connect(path) as db:
+        db.executescript((DATA / "store-4.sql").read_text())
+        db.executescript(f"DROP TRIGGER applications_less; {damage}")
+    db.close()
+    with (
+        closing(Store.open(path)) as store,
+        pytest.raises(InputError, match=r"damaged: .* of applications "),
+    ):
+        store.load()
+
+
 def test_rows_that_cannot_be_read_are_refused_with_the_file(path: Path) -> None:
     store = Store.open(path)
     start_store(store)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from control_parts import KINDS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,11 +21,11 @@ from weft.control.policy.objectives import (
 from weft.control.policy.plan import ConnectionPath, Plan, Policy, build_plan
 from weft.control.policy.port_policy import Htb, PortPolicy
 from weft.control.runtime.config import read_config
-from weft.control.state.events import ApplicationModel
-from weft.control.state.policy_settings import Settings, build_policy, cluster_levels
+from weft.control.runtime.restore import convert_application
 from weft.errors import InputError
 from weft.fabric import Port
-from weft.sensitivity.model import Hinges, Polynomial
+from weft.sensitivity.application import Profile, Run, fit_application
+from weft.sensitivity.model import Hinges
 
 PORT = Port(0, 1)
 CURVES = {
@@ -35,7 +35,7 @@ CURVES = {
 }
 
 
-def plan_by(objective: str, sizes_s: dict[str, float]) -> Plan:
+def plan_by(objective: str, sizes: dict[str, float]) -> Plan:
     levels = assign_levels(CURVES, 7)
     policy = Policy(
         models=CURVES,
@@ -43,7 +43,7 @@ def plan_by(objective: str, sizes_s: dict[str, float]) -> Plan:
         hierarchy=build_hierarchy(levels),
         port=PortPolicy(scheduler=Htb(queues=8, rate_kbps=9000)),
         objective=objective,
-        sizes_s=sizes_s,
+        profiled_bytes=sizes,
     )
     return build_plan(policy, [ConnectionPath(application=n, ports=(PORT,)) for n in CURVES])
 
@@ -75,19 +75,15 @@ def test_a_port_is_split_by_the_objective() -> None:
     assert least.shares["small"] > least.shares["new"]
 
 
-def test_sizes_come_from_convex_models_with_a_time() -> None:
-    models = {
-        **KINDS,
-        "cubic": ApplicationModel(
-            curve=Polynomial(coefficients=(2.0, -1.0), floor=0.1), baseline_s=5.0
-        ),
-    }
-    levels = cluster_levels(models, 7)
-    policy = build_policy(models, levels, {}, Settings(objective=SIZE))
-    assert policy is not None
-    assert policy.objective == SIZE
-    # V is 0.1 and 0.4 of their time; `keen` has no time and `cubic` no volume.
-    assert policy.sizes_s == pytest.approx({"calm": 10.0, "middling": 20.0})
+def test_a_profile_has_a_size_where_it_has_times_and_the_rate_of_its_link() -> None:
+    """Half of 10 s at 8 Mb/s: 5 MB. Polynomials have it too."""
+    runs = tuple(Run(share=b, completion=5 + 5 / b) for b in (0.1, 0.25, 0.5, 1.0))
+    profile = Profile(name="sort", runs=runs, link_bps=8e6)
+    for degree in (None, 2):
+        model = convert_application(fit_application(profile), degree)
+        assert model.size_bytes == pytest.approx(5e6, rel=1e-3)
+    for lacking in (replace(profile, link_bps=None), replace(profile, completion_unit="slowdown")):
+        assert convert_application(fit_application(lacking), None).size_bytes is None
 
 
 def test_size_is_the_default_objective_of_a_controller(tmp_path: Path) -> None:

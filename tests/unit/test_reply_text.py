@@ -74,6 +74,8 @@ def test_applications_have_a_lease_and_what_is_predicted_if_anything_is() -> Non
         least_share=0.125,
         slowdown=1.23456,
         completion_s=123.456,
+        size_bytes=40 * 2**30,
+        size_source="stated",
     )
     rows = cells(
         format_applications(
@@ -83,9 +85,19 @@ def test_applications_have_a_lease_and_what_is_predicted_if_anything_is() -> Non
         )
     )
     assert rows == [
-        ["id", "level", "connections", "ports", "lease", "least share", "slowdown", "predicted"],
-        ["calm#1", "2", "3", "6", "7.2 of 10 s", "12.5%", "1.235", "123.5 s"],
-        ["keen#2", "1", "0", "0", "none", "-", "-", "-"],
+        [
+            "id",
+            "level",
+            "connections",
+            "ports",
+            "lease",
+            "size",
+            "least share",
+            "slowdown",
+            "predicted",
+        ],
+        ["calm#1", "2", "3", "6", "7.2 of 10 s", "40 GiB stated", "12.5%", "1.235", "123.5 s"],
+        ["keen#2", "1", "0", "0", "none", "unknown", "-", "-", "-"],
     ]
     assert format_applications(pb.StatusReply()) == "No application is registered."
 
@@ -94,7 +106,7 @@ def test_predictions_below_the_least_share_profiled_are_lower_bounds() -> None:
     squeezed = pb.ApplicationState(
         id="keen#1", least_share=0.01, slowdown=17.1, completion_s=171.0, at_least=True
     )
-    assert cells(format_applications(pb.StatusReply(listed_applications=[squeezed])))[1][5:] == [
+    assert cells(format_applications(pb.StatusReply(listed_applications=[squeezed])))[1][6:] == [
         "1.0%",
         "at least 17.100",
         "at least 171 s",

@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from weft.control.client import register
-from weft.control.client.app import check_registration
+from weft.control.client.app import check_registration, parse_job_size
 from weft.control.client.grpc_link import choose_controller, read_tls_options
 from weft.control.client.managed_run import run_managed
 from weft.errors import InputError
@@ -21,8 +21,9 @@ def run(args: argparse.Namespace) -> int:
     controller = choose_controller(args.controller)
     tls, ttl_s = read_tls_options(files), _parse_seconds(args.ttl)
     check_registration(args.app, controller, tls, ttl_s)
+    size = parse_job_size(args.size, "--size") or None
     return run_managed(
-        command, partial(register, args.app, controller=controller, tls=tls, ttl_s=ttl_s)
+        command, partial(register, args.app, controller=controller, tls=tls, ttl_s=ttl_s, size=size)
     )
 
 

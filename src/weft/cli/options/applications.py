@@ -400,6 +400,12 @@ def declare_run(command: Parser) -> None:
     command.add_argument("--app", required=True, metavar="NAME", help="in the table of `weft apps`")
     command.add_argument("--controller", metavar="HOST:PORT", help=CONTROLLER)
     command.add_argument("--ttl", default="10", metavar="SECONDS", help="of the lease")
+    command.add_argument(
+        "--size",
+        metavar="SIZE",
+        help="what the job is going to move over its busiest link, such as 40G "
+        "(default: that of its profile)",
+    )
     tls = command.add_argument_group("TLS, for a controller beyond loopback")
     tls.add_argument(
         "--tls-authority", metavar="FILE", help="the authority of the controller's certificate"

@@ -28,6 +28,7 @@ from weft.control.client.job_identity import find_job
 from weft.control.client.sockets import Kind, check_host, find_hosts, open_socket, set_mark
 from weft.control.client.worker import Worker
 from weft.errors import InputError
+from weft.units import LARGEST, parse_size
 
 
 class Connection:
@@ -121,13 +122,19 @@ class App:
         self._warn(problem)
 
     def start(
-        self, tls: tuple[bytes, bytes, bytes] | None, ttl_s: float, job: str, wait_s: float
+        self,
+        tls: tuple[bytes, bytes, bytes] | None,
+        ttl_s: float,
+        job: str,
+        size_bytes: int,
+        wait_s: float,
     ) -> None:
         """Registers in the background; waits up to `wait_s` for the answer."""
         self._worker = Worker(
             self.name,
             ttl_s,
             job,
+            size_bytes,
             partial(Link, self.controller, tls),
             on_registration=self._apply_level,
             on_failure=self._report_failure,
@@ -382,6 +389,7 @@ def register(
     ttl_s: float = TTL_S,
     wait_s: float = WAIT_S,
     job: str | None = None,
+    size: str | int | None = None,
 ) -> App:
     """Registers an application of the table of `weft apps`.
 
@@ -390,7 +398,8 @@ def register(
     `controller` is unix:PATH or HOST:PORT, by default that of WEFT_CONTROLLER, the user's own or
     the machine's. The lease is renewed every third of `ttl_s`; that long after the process has
     died, its share is free. Processes that register under one `job` count as one application; by
-    default it is that of WEFT_JOB, Slurm, MPI or Spark.
+    default it is that of WEFT_JOB, Slurm, MPI or Spark. `size`: what the job is going to move over
+    its busiest link, in bytes or as "40G"; None: that of its profile.
     """
     address = choose_controller(controller)
     app = App(name, address)
@@ -398,10 +407,12 @@ def register(
     try:
         try:
             contents = check_registration(name, address, tls, ttl_s)
+            size_bytes = parse_job_size(size)
         except InputError as error:
             app.stay_unmanaged(str(error))
         else:
-            app.start(contents, ttl_s, find_job() if job is None else job, wait_s)
+            job = find_job() if job is None else job
+            app.start(contents, ttl_s, job, size_bytes, wait_s)
     except UnmanagedWarning:  # where warnings are errors
         app.close()
         raise
@@ -418,6 +429,17 @@ def check_registration(
         raise InputError(f"ttl_s {ttl_s:g}", "is no lease", "give 0.1 to 86400 seconds")
     check_address(controller)
     return None if tls is None else tls.contents()
+
+
+def parse_job_size(size: str | int | None, where: str = "size") -> int:
+    """Bytes; 0: not stated."""
+    if size is None:
+        return 0
+    size_bytes = parse_size(size, where, bare=True)
+    if not 1 <= size_bytes <= LARGEST["size"]:
+        remedy = "give 1 byte to 1 EiB, or leave it out"
+        raise InputError(where, f"{size} is no size of a job", remedy)
+    return size_bytes
 
 
 def _find_host_problem(ends: tuple[str, str] | None) -> str:

@@ -157,9 +157,11 @@ class Link:
     def close(self) -> None:
         self._channel.close()
 
-    def register(self, key: Key, application: str, ttl_s: float, job: str) -> Registration:
+    def register(
+        self, key: Key, application: str, ttl_s: float, job: str, size_bytes: int
+    ) -> Registration:
         request = self._messages.RegisterRequest(
-            key=self._key(key), application=application, ttl_s=ttl_s, job=job
+            key=self._key(key), application=application, ttl_s=ttl_s, job=job, size_bytes=size_bytes
         )
         reply = self._call("Register", request)
         return Registration(id=reply.id, level=reply.level, ttl_s=reply.ttl_s)

@@ -59,6 +59,7 @@ class Worker:
         application: str,
         ttl_s: float,
         job: str,
+        size_bytes: int,
         dial: Callable[[], Link],
         *,
         on_registration: Callable[[Registration | None], None],
@@ -69,6 +70,7 @@ class Worker:
         self.collected: deque[int] = deque()  # connections whose sockets were garbage
         self.problem = _UNANSWERED  # why the controller is not reached; empty: it is
         self._application, self._ttl_s, self._job = application, ttl_s, job
+        self._size_bytes = size_bytes
         self._dial, self._on_registration, self._on_failure = dial, on_registration, on_failure
         self._is_ending = False
         self._renew_s = self._hold_s = 0.0
@@ -139,7 +141,9 @@ class Worker:
         with self.lock:
             key = self.session.registration_key()
         try:
-            registration = link.register(key, self._application, self._ttl_s, self._job)
+            registration = link.register(
+                key, self._application, self._ttl_s, self._job, self._size_bytes
+            )
         except Refused:
             self._on_registration(None)
             raise

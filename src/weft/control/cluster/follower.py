@@ -49,7 +49,9 @@ def encode_rows(rows: Iterable[Row], group: str, *, publishes: bool) -> list[Seq
     for row in rows:
         match row:
             case ApplicationRow() if find_home(row.id) == group:
-                changes.append(("a", row.id, row.name, row.ttl_s, row.owner, row.job, row.unit))
+                size = (row.size_bytes,) if row.size_bytes else ()
+                common = (row.id, row.name, row.ttl_s, row.owner, row.job, row.unit)
+                changes.append(("a", *common, *size))
             case ConnectionRow(connection=None):
                 changes.append(("c", row.id))
             case ConnectionRow(connection=c) if c and find_home(c.application) == group:
@@ -68,8 +70,16 @@ def decode_rows(changes: Iterable[Sequence[Any]]) -> tuple[Row, ...]:
 
 def _decode_row(kind: str, *values: Any) -> Row:
     if kind == "a":
-        id_, name, ttl_s, owner, job, unit = values
-        return ApplicationRow(id=id_, name=name, ttl_s=ttl_s, owner=owner, job=job, unit=unit)
+        id_, name, ttl_s, owner, job, unit, *size = values
+        return ApplicationRow(
+            id=id_,
+            name=name,
+            ttl_s=ttl_s,
+            owner=owner,
+            job=job,
+            unit=unit,
+            size_bytes=size[0] if size else 0,
+        )
     if kind == "m":
         name, text, withdrawn = values
         model = None if text is None else decode_model(text)

@@ -62,6 +62,8 @@ class ApplicationAccount:
     gain_s: float | None
     least: PortName | None
     least_share: float | None
+    size_bytes: float | None  # of its job, over its busiest link
+    size_source: str  # stated, profile or unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +170,7 @@ def _explain_application(
     application = application_name(id_)  # its first registration may have ended
     model, level = state.models[application], state.level_of(application)
     gain = predict_gain(model.curve, share)
+    size_bytes, size_source = state.find_size(id_)
     elsewhere = (
         forecast
         if forecast is not None and forecast.share < share and forecast.at != name
@@ -187,6 +190,8 @@ def _explain_application(
         gain_s=None if model.baseline_s is None else gain * model.baseline_s,
         least=None if elsewhere is None else elsewhere.at,
         least_share=None if elsewhere is None else elsewhere.share,
+        size_bytes=size_bytes,
+        size_source=size_source,
     )
 
 

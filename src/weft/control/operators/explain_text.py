@@ -1,6 +1,6 @@
 """Explanations of ports and applications as text, and how counts and times are written.
 
-Entry points: `format_port`, `format_applications`; `format_list`, `format_seconds`.
+Entry points: `format_port`, `format_applications`; `format_list`, `format_seconds`, `format_size`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from weft.control.operators.explain import (
     PortAccount,
     QueueAccount,
 )
+from weft.control.policy.objectives import EQUAL, LEAST_PART, PROFILED, SIZE, UNKNOWN
 from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.control.state.state import Application, State
 from weft.records.record_text import format_table
-from weft.units import format_count, format_number
+from weft.units import format_count, format_number, format_value
 
 MAX_NEIGHBOURS = 10  # that are named
 _PURPOSES = {
@@ -89,6 +90,7 @@ def _format_shares(accounts: Sequence[ApplicationAccount]) -> str:
         "level",
         "queue",
         "connections",
+        "size",
         "units",
         "share",
         "slowdown",
@@ -101,6 +103,7 @@ def _format_shares(accounts: Sequence[ApplicationAccount]) -> str:
             str(account.level),
             str(account.queue),
             str(account.connections),
+            format_size(account.size_bytes, account.size_source),
             str(account.units),
             f"{account.share:.1%}",
             _format_slowdown(account),
@@ -122,13 +125,7 @@ def _format_gain(account: ApplicationAccount) -> str:
 
 
 def _format_reasons(state: State, account: PortAccount) -> str:
-    slowdowns = [application.slowdown for application in account.applications]
-    count, total = len(slowdowns), sum(slowdowns)
-    lines = [
-        f"Why: of all ways to split {account.managed_share:.0%} of the link, this has the lowest "
-        f"total predicted slowdown: {total:.3f} for {count}{_format_gap(account)}.",
-        _format_levels(state, account),
-    ]
+    lines = [_format_objective(state, account), _format_levels(state, account)]
     if any(queue.purpose == WAITING for queue in account.queues):
         lines.append("The units of idle queues are taken from the largest queue.")
     for application in account.applications:
@@ -143,6 +140,21 @@ def _format_reasons(state: State, account: PortAccount) -> str:
             "predictions are lower bounds."
         )
     return "\n".join(lines)
+
+
+def _format_objective(state: State, account: PortAccount) -> str:
+    if state.settings.objective == EQUAL:
+        return f"Why: jobs share {account.managed_share:.0%} of the link equally."
+    if state.settings.objective == SIZE:
+        rule = f"in inverse proportion to their sizes, at least 1/{1 / LEAST_PART:g} of the largest"
+        unknown = any(a.size_source == UNKNOWN for a in account.applications)
+        typical = "; an unknown size counts as the geometric mean of the others" if unknown else ""
+        return f"Why: jobs share {account.managed_share:.0%} of the link {rule}{typical}."
+    count, total = len(account.applications), sum(a.slowdown for a in account.applications)
+    return (
+        f"Why: of all ways to split {account.managed_share:.0%} of the link, this has the lowest "
+        f"total predicted slowdown: {total:.3f} for {count}{_format_gap(account)}."
+    )
 
 
 def _format_gap(account: PortAccount) -> str:
@@ -189,7 +201,8 @@ def _format_application(
 ) -> str:
     head = (
         f"{application.id}: level {state.level_of(application.name)}, "
-        f"{format_count(len(application.connections), 'connection')}"
+        f"{format_count(len(application.connections), 'connection')}, "
+        f"size {format_size(*state.find_size(application.unit))}"
     )
     if not accounts:
         return f"{head}; none of its paths has a managed port"
@@ -232,6 +245,14 @@ def _format_neighbours(state: State, account: PortAccount, id_: str) -> str:
 
 def format_list(values: Iterable[int]) -> str:
     return " ".join(map(str, values))
+
+
+def format_size(size_bytes: float | None, source: str) -> str:
+    """A job's size and where it comes from."""
+    if size_bytes is None:
+        return UNKNOWN
+    origin = "of the profile" if source == PROFILED else source
+    return f"{format_value(size_bytes, 'B')} {origin}"
 
 
 def format_seconds(value: float) -> str:

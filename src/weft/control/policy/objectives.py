@@ -3,8 +3,9 @@
 `slowdown` is the thesis's Eq. 4.2 (`weft.control.policy.allocate`). Ports lend what a queue leaves,
 and there weights in inverse proportion to the time for which a job's bytes alone would fill a link
 make jobs faster (docs/saba-policy.md): small jobs are done soon, and delay large ones little. A job
-of unknown size counts as the geometric mean of the others. Entry points: `OBJECTIVES`,
-`weigh_by_size`, `split_in_proportion`. Sizes in seconds; weights in a scheduler's units.
+states its size, or has that of its profile; one of unknown size counts as the geometric mean of the
+others. Entry points: `OBJECTIVES`, `weigh_by_size`, `split_in_proportion`. Sizes in bytes over a
+job's busiest link (any unit, if it is the same for all); weights in a scheduler's units.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from math import exp, log
 import numpy as np
 
 SIZE, EQUAL, SLOWDOWN = OBJECTIVES = ("size", "equal", "slowdown")
+STATED, PROFILED, UNKNOWN = "stated", "profile", "unknown"  # where a size comes from
 LEAST_PART = 1 / 16  # of the largest weight: a size may be wrong, and nobody should starve
 
 
-def weigh_by_size(sizes_s: Sequence[float | None]) -> list[float]:
+def weigh_by_size(sizes: Sequence[float | None]) -> list[float]:
     """The largest weight is 1; all are 1 where no size is known."""
-    known = [size for size in sizes_s if size]
-    if len(known) < len(sizes_s):
+    known = [size for size in sizes if size]
+    if len(known) < len(sizes):
         logs = [log(size) for size in known]
-        typical_s = exp(sum(logs) / len(logs)) if logs else 1.0
-        known = [size or typical_s for size in sizes_s]
-    least_s = min(known)
-    return [max(least_s / size, LEAST_PART) for size in known]
+        typical = exp(sum(logs) / len(logs)) if logs else 1.0
+        known = [size or typical for size in sizes]
+    least = min(known)
+    return [max(least / size, LEAST_PART) for size in known]
 
 
 def split_in_proportion(weights: Sequence[float], units: int) -> tuple[int, ...]:

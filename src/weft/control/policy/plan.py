@@ -8,13 +8,14 @@ applications' weights. Adding or removing a connection changes only the ports of
 A connection uses the ports of every path between its hosts that routing may choose.
 Registrations of one application differ by a number after the name, `LR#3`; each has its own weight.
 Entry points: `build_policy`, `build_plan`, `add_connection`, `remove_connection`,
-`change_connections`, `replan`.
+`change_connections`, `resize`, `replan`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -31,7 +32,16 @@ from weft.control.policy.levels import (
     map_queues,
     partition_queues,
 )
-from weft.control.policy.objectives import EQUAL, SLOWDOWN, split_in_proportion, weigh_by_size
+from weft.control.policy.objectives import (
+    EQUAL,
+    PROFILED,
+    SIZE,
+    SLOWDOWN,
+    STATED,
+    UNKNOWN,
+    split_in_proportion,
+    weigh_by_size,
+)
 from weft.control.policy.port_policy import PortPolicy
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, path
@@ -54,7 +64,8 @@ class Policy:
     """What a plan is computed from, besides connections. `ports` has the ports unlike `port`.
 
     Levels share queues by the hierarchy, or by their best partition (`has_exact_queues`).
-    `sizes_s`: how long each application's bytes would fill a link, where that is known.
+    `profiled_bytes`: size of each application's profiled run; `stated_bytes`: what registrations
+    say that they are going to move, which goes before it.
     """
 
     models: Mapping[str, Sensitivity]
@@ -64,7 +75,8 @@ class Policy:
     ports: Mapping[Port, PortPolicy] = field(default_factory=dict)
     has_exact_queues: bool = False
     objective: str = SLOWDOWN
-    sizes_s: Mapping[str, float] = field(default_factory=dict)
+    profiled_bytes: Mapping[str, float] = field(default_factory=dict)
+    stated_bytes: Map[str, int] = field(default_factory=Map)
     model_set: ModelSet = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
     level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
@@ -110,7 +122,28 @@ class Policy:
     def _weigh(self, names: Sequence[str]) -> Sequence[float]:
         if self.objective == EQUAL:
             return [1.0] * len(names)
-        return weigh_by_size([*map(self.sizes_s.get, map(application_name, names))])
+        stated, profiled = self.stated_bytes, self.profiled_bytes
+        return weigh_by_size(
+            [stated.get(name) or profiled.get(application_name(name)) for name in names]
+        )
+
+    def find_size(self, name: str) -> tuple[float | None, str]:
+        """Bytes of a registration's job, and where they come from."""
+        if name in self.stated_bytes:
+            return float(self.stated_bytes[name]), STATED
+        profiled = self.profiled_bytes.get(application_name(name))
+        return (None, UNKNOWN) if profiled is None else (profiled, PROFILED)
+
+    def with_size(self, name: str, size_bytes: int) -> Policy:
+        """The policy where a registration's job states this size; 0: it states none."""
+        sizes = self.stated_bytes
+        if size_bytes:
+            sizes = sizes.set(name, size_bytes)
+        elif name in sizes:
+            sizes = sizes.delete(name)
+        policy = copy(self)  # its solvers are shared: they know nothing of sizes
+        object.__setattr__(policy, "stated_bytes", sizes)
+        return policy
 
     def rows_of(self, names: Iterable[str]) -> tuple[int, ...]:
         """Row of each application's model in `model_set`."""
@@ -339,6 +372,20 @@ def shift_counts(before: Plan, changes: Present) -> Plan:
             del ports[port]
     ports.update(_plan_ports(before.policy, to_split, before.ports))
     return Plan(policy=before.policy, ports=ports.finish())
+
+
+def resize(before: Plan, name: str, size_bytes: int) -> Plan:
+    """The plan with what a registration's job states as its size; 0: nothing."""
+    policy = before.policy.with_size(name, size_bytes)
+    if policy.objective != SIZE:
+        return Plan(policy=policy, ports=before.ports)
+    columns = {
+        port: (port_plan.names, port_plan.counts, policy.rows_of(port_plan.names))
+        for port, port_plan in before.ports.items()
+        if find_name(port_plan.names, name) is not None
+    }
+    changed = _plan_ports(policy, columns, before.ports)
+    return Plan(policy=policy, ports=before.ports.update(changed))
 
 
 def replan(before: Plan, policy: Policy) -> Plan:

@@ -35,7 +35,7 @@ from weft.control.state.events import (
 from weft.control.state.state import State
 from weft.control.state.step import Outcome
 from weft.switches import Tables
-from weft.units import format_count
+from weft.units import format_count, format_value
 
 Severity = Literal["info", "warning", "error"]
 _LOG_CLOSE_S = 1.0
@@ -110,8 +110,10 @@ def _name(by: Asker | None) -> str:
 
 def _describe_registration(event: Register, answer: Registered) -> LogLine:
     who = _name(event.by)
-    text = f"{who} registered {answer.id}: level {answer.level}, lease {answer.ttl_s:g} s"
-    return LogLine(text, fields={"who": who, "what": "registered", "after": answer.id})
+    size = f", size {format_value(event.size_bytes, 'B')}" if event.size_bytes else ""
+    text = f"{who} registered {answer.id}: level {answer.level}, lease {answer.ttl_s:g} s{size}"
+    fields: dict[str, Any] = {"who": who, "what": "registered", "after": answer.id}
+    return LogLine(text, fields=fields | ({"size": event.size_bytes} if size else {}))
 
 
 def _describe_end(before: State, id_: str, who: str, what: str, severity: Severity) -> LogLine:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from immutables import Map
 
+from weft.control.policy.lending import estimate_volume
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import build_plan
 from weft.control.state.events import (
@@ -117,6 +118,7 @@ def _restore_application(
         expires_s=now_s + row.ttl_s if row.ttl_s else inf,
         connections=Map(connections),
         owner=row.owner,
+        size_bytes=row.size_bytes,
     )
 
 
@@ -174,7 +176,7 @@ def _keep_levels(state: State, stored: StoredState, table: _Models) -> Outcome:
 
 
 def _set_models(state: State, models: _Models, levels: Levels | None) -> State:
-    policy = build_policy(models, levels, {}, state.settings)
+    policy = build_policy(models, levels, {}, state.settings, state.stated_bytes)
     plan = None if policy is None else build_plan(policy, [])
     return replace(state, models=dict(models), levels=levels, plan=plan)
 
@@ -184,11 +186,17 @@ _NEVER: _Signature = (0, 0, 0)
 
 
 def convert_application(application: ProfiledApplication, degree: int | None) -> ApplicationModel:
-    """Its convex model or polynomial of this degree, and its run time if the profile has one."""
-    timed = application.profile.completion_unit == "s"
+    """Its convex model or polynomial of this degree; run time and size if the profile has them."""
+    profile = application.profile
+    timed = profile.completion_unit == "s"
+    size_bytes = None
+    if timed and profile.link_bps is not None:
+        link_bytes = profile.baseline * profile.link_bps / 8
+        size_bytes = estimate_volume(application) * link_bytes or None
     return ApplicationModel(
         curve=_select_curve(application, degree),
-        baseline_s=application.profile.baseline if timed else None,
+        baseline_s=profile.baseline if timed else None,
+        size_bytes=size_bytes,
     )
 
 

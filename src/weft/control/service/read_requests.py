@@ -28,6 +28,7 @@ from weft.control.state.events import (
 from weft.control.state.request_key import Key
 from weft.sensitivity.application import is_name
 from weft.switches import PortName
+from weft.units import LARGEST
 
 MAX_EVENTS = 1000  # of a batch
 _MAX_PARTS = 1000  # applications of a proposal, and connections of all of them
@@ -70,8 +71,15 @@ def read_change(
             ttl_s = _check_ttl_s(message.ttl_s, usual_ttl_s)
             name = _check_application(message.application)
             key = read_key(message.key)
-            job = _check_job(message.job)
-            return Register(key=key, name=name, ttl_s=ttl_s, now_s=now_s, job=job, by=by)
+            return Register(
+                key=key,
+                name=name,
+                ttl_s=ttl_s,
+                now_s=now_s,
+                job=_check_job(message.job),
+                size_bytes=_check_size(message.size_bytes),
+                by=by,
+            )
         case pb.DeregisterRequest():
             key = read_key(message.key)
             return Deregister(key=key, application=_check_id(message.id), by=by)
@@ -174,6 +182,12 @@ def _check_job(text: str) -> str:
     if not _JOB.fullmatch(text):
         raise invalid("job", f"{text[:80]!r}", "use up to 128 of A-Z a-z 0-9 . _ : @ / + -")
     return text
+
+
+def _check_size(size_bytes: int) -> int:
+    if size_bytes > LARGEST["size"]:
+        raise invalid("size_bytes", f"{size_bytes}", "give at most 2^60, or 0 if it is not known")
+    return size_bytes
 
 
 def _check_id(text: str) -> str:

@@ -118,6 +118,7 @@ def _list_applications(now: Snapshot) -> Iterable[pb.ApplicationState]:
 def _build_application(
     now: Snapshot, registration: Application, ports: int, forecast: Forecast | None
 ) -> pb.ApplicationState:
+    size_bytes, size_source = now.state.find_size(registration.unit)
     return pb.ApplicationState(
         id=registration.id,
         name=registration.name,
@@ -133,6 +134,8 @@ def _build_application(
         owner=registration.owner or "",
         job=registration.job,
         unit=registration.unit,
+        size_bytes=size_bytes,
+        size_source=size_source,
     )
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from weft.control.operators.explain_text import format_list, format_seconds
+from weft.control.operators.explain_text import format_list, format_seconds, format_size
 from weft.control.service import weft_pb2 as pb
 from weft.records.record_text import format_table
 from weft.units import format_count
@@ -68,7 +68,17 @@ def format_applications(reply: pb.StatusReply) -> str:
     applications = reply.listed_applications
     if not applications:
         return "\n".join(["No application is registered.", *_list_unanswered(reply.groups)])
-    heads = ("id", "level", "connections", "ports", "lease", "least share", "slowdown", "predicted")
+    heads = (
+        "id",
+        "level",
+        "connections",
+        "ports",
+        "lease",
+        "size",
+        "least share",
+        "slowdown",
+        "predicted",
+    )
     rows = [
         (
             application.id,
@@ -76,6 +86,7 @@ def format_applications(reply: pb.StatusReply) -> str:
             str(application.connections),
             str(application.ports),
             _format_lease(application),
+            _format_size(application),
             _format_share(application, "least_share"),
             _format_slowdown(application, "slowdown"),
             _format_time(application, "completion_s"),
@@ -87,6 +98,11 @@ def format_applications(reply: pb.StatusReply) -> str:
 
 def _format_lease(application: pb.ApplicationState) -> str:
     return f"{application.left_s:.1f} of {application.ttl_s:g} s" if application.ttl_s else "none"
+
+
+def _format_size(application: pb.ApplicationState) -> str:
+    is_known = application.HasField("size_bytes")
+    return format_size(application.size_bytes if is_known else None, application.size_source)
 
 
 def format_ports(reply: pb.StatusReply) -> str:

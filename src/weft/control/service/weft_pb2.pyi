@@ -15,16 +15,18 @@ class Key(_message.Message):
     def __init__(self, client: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("key", "application", "ttl_s", "job")
+    __slots__ = ("key", "application", "ttl_s", "job", "size_bytes")
     KEY_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     key: Key
     application: str
     ttl_s: float
     job: str
-    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., application: _Optional[str] = ..., ttl_s: _Optional[float] = ..., job: _Optional[str] = ...) -> None: ...
+    size_bytes: int
+    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., application: _Optional[str] = ..., ttl_s: _Optional[float] = ..., job: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("id", "level", "ttl_s")
@@ -209,7 +211,7 @@ class Revision(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., at_s: _Optional[float] = ..., cause: _Optional[str] = ..., ports: _Optional[int] = ...) -> None: ...
 
 class ApplicationState(_message.Message):
-    __slots__ = ("id", "name", "level", "connections", "ports", "ttl_s", "left_s", "least_share", "slowdown", "completion_s", "at_least", "owner", "job", "unit")
+    __slots__ = ("id", "name", "level", "connections", "ports", "ttl_s", "left_s", "least_share", "slowdown", "completion_s", "at_least", "owner", "job", "unit", "size_bytes", "size_source")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +226,8 @@ class ApplicationState(_message.Message):
     OWNER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_SOURCE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     level: int
@@ -238,7 +242,9 @@ class ApplicationState(_message.Message):
     owner: str
     job: str
     unit: str
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., level: _Optional[int] = ..., connections: _Optional[int] = ..., ports: _Optional[int] = ..., ttl_s: _Optional[float] = ..., left_s: _Optional[float] = ..., least_share: _Optional[float] = ..., slowdown: _Optional[float] = ..., completion_s: _Optional[float] = ..., at_least: _Optional[bool] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., unit: _Optional[str] = ...) -> None: ...
+    size_bytes: float
+    size_source: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., level: _Optional[int] = ..., connections: _Optional[int] = ..., ports: _Optional[int] = ..., ttl_s: _Optional[float] = ..., left_s: _Optional[float] = ..., least_share: _Optional[float] = ..., slowdown: _Optional[float] = ..., completion_s: _Optional[float] = ..., at_least: _Optional[bool] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., unit: _Optional[str] = ..., size_bytes: _Optional[float] = ..., size_source: _Optional[str] = ...) -> None: ...
 
 class PortState(_message.Message):
     __slots__ = ("port", "applications", "queue_of", "weights", "state", "problem", "since_s")
@@ -313,7 +319,7 @@ class QueueAccount(_message.Message):
     def __init__(self, queue: _Optional[int] = ..., levels: _Optional[_Iterable[int]] = ..., weight: _Optional[int] = ..., what: _Optional[str] = ...) -> None: ...
 
 class Assigned(_message.Message):
-    __slots__ = ("id", "model", "level", "queue", "connections", "units", "share", "slowdown", "at_least", "gain", "gain_s", "least", "least_share")
+    __slots__ = ("id", "model", "level", "queue", "connections", "units", "share", "slowdown", "at_least", "gain", "gain_s", "least", "least_share", "size_bytes", "size_source")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +333,8 @@ class Assigned(_message.Message):
     GAIN_S_FIELD_NUMBER: _ClassVar[int]
     LEAST_FIELD_NUMBER: _ClassVar[int]
     LEAST_SHARE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_SOURCE_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     level: int
@@ -340,7 +348,9 @@ class Assigned(_message.Message):
     gain_s: float
     least: PortId
     least_share: float
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., level: _Optional[int] = ..., queue: _Optional[int] = ..., connections: _Optional[int] = ..., units: _Optional[int] = ..., share: _Optional[float] = ..., slowdown: _Optional[float] = ..., at_least: _Optional[bool] = ..., gain: _Optional[float] = ..., gain_s: _Optional[float] = ..., least: _Optional[_Union[PortId, _Mapping]] = ..., least_share: _Optional[float] = ...) -> None: ...
+    size_bytes: float
+    size_source: str
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., level: _Optional[int] = ..., queue: _Optional[int] = ..., connections: _Optional[int] = ..., units: _Optional[int] = ..., share: _Optional[float] = ..., slowdown: _Optional[float] = ..., at_least: _Optional[bool] = ..., gain: _Optional[float] = ..., gain_s: _Optional[float] = ..., least: _Optional[_Union[PortId, _Mapping]] = ..., least_share: _Optional[float] = ..., size_bytes: _Optional[float] = ..., size_source: _Optional[str] = ...) -> None: ...
 
 class Pair(_message.Message):
     __slots__ = ("source", "destination")

@@ -24,10 +24,14 @@ from weft.switches import Ability, PortName, Tables
 
 
 class ApplicationModel(Struct, frozen=True, kw_only=True):
-    """An application of the table: slowdown over share, and its run time with the whole link."""
+    """An application of the table: slowdown over share, and its run time with the whole link.
+
+    `size_bytes` are those that the profiled run moved over its link, where that is known.
+    """
 
     curve: Sensitivity
     baseline_s: float | None = None
+    size_bytes: float | None = None
 
 
 HELD = "groups:held"  # the cursor of decisions of all groups
@@ -56,6 +60,7 @@ class Register(Struct, frozen=True, kw_only=True):
     """An application starts. `ttl_s` 0: no lease, until it is deregistered.
 
     Registrations of one identity, application and `job` count as one; without a job, each counts.
+    `size_bytes`: what the job is going to move over its busiest link; 0: it does not say.
     """
 
     key: Key
@@ -63,6 +68,7 @@ class Register(Struct, frozen=True, kw_only=True):
     ttl_s: float
     now_s: float
     job: str = ""
+    size_bytes: int = 0
     by: Asker | None = None
 
 
@@ -277,7 +283,7 @@ Answer = Registered | Connected | Renewed | Applied | Done | Refusal
 class ApplicationRow(Struct, frozen=True, kw_only=True):
     """A registration; no name: it has ended. No owner: it is older than owners.
 
-    `unit`: the registration that its job counts under; None: itself.
+    `unit`: the registration that its job counts under; None: itself. `size_bytes` as stated.
     """
 
     id: str
@@ -286,6 +292,7 @@ class ApplicationRow(Struct, frozen=True, kw_only=True):
     owner: str | None = None
     job: str = ""
     unit: str | None = None
+    size_bytes: int = 0
 
 
 class ConnectionRow(Struct, frozen=True, kw_only=True):

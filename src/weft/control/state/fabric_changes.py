@@ -61,7 +61,7 @@ def _place_in_fabric(old: State, event: FabricChanged) -> Step:
         plan=None,
     )
     by_port = {paths.ports[name]: policy for name, policy in policies.items()}
-    policy = build_policy(old.models, old.levels, by_port, old.settings)
+    policy = build_policy(old.models, old.levels, by_port, old.settings, old.stated_bytes)
     if policy is not None:
         new = replace(new, plan=_build_plan(old, new, policy, ports))
     return reprogram(new, _ports_to_program(old, new), "the fabric changed")

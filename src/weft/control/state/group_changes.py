@@ -36,6 +36,7 @@ from weft.control.state.requests import (
     add_connection,
     disconnect,
     find_home,
+    insert_registration,
     refuse,
     remove_registration,
 )
@@ -56,6 +57,7 @@ def follow(state: State, event: Follow) -> Step:
         step = _follow_row(state, row)
         state = step.state
         rows += step.rows
+        ports |= step.ports
     rows.append(CursorRow(group=event.group, position=event.position))
     cursors = {**state.cursors, event.group: event.position}
     return Step(state=replace(state, cursors=cursors), rows=tuple(rows), answer=Done(), ports=ports)
@@ -161,5 +163,7 @@ def _follow_registration(state: State, row: ApplicationRow) -> Step:
         ttl_s=row.ttl_s,
         expires_s=inf,  # its home knows
         owner=row.owner,
+        size_bytes=row.size_bytes,
     )
-    return Step(state=replace(state, applications=state.applications.set(row.id, new)), rows=(row,))
+    step = insert_registration(state, new)
+    return replace(step, rows=(row, *step.rows))

@@ -102,7 +102,7 @@ def use_models(state: State, models: Mapping[str, ApplicationModel], cause: str)
     """Replans with these models and the state's levels, once all connections are counted."""
     ports = {} if state.paths is None else state.paths.ports
     policies = {ports[name]: policy for name, policy in state.policies.items()}
-    policy = build_policy(models, state.levels, policies, state.settings)
+    policy = build_policy(models, state.levels, policies, state.settings, state.stated_bytes)
     if policy is None:
         return Step(state=replace(state, models=models, plan=None))
     plan = _replan(state, models, policy)
@@ -113,13 +113,15 @@ def use_models(state: State, models: Mapping[str, ApplicationModel], cause: str)
 
 
 def _replan(state: State, models: Mapping[str, ApplicationModel], policy: Policy) -> Plan:
-    """Ports are solved again where a model in use or the queues of levels have changed."""
+    """Ports are solved again if a model in use, its size or the queues of levels have changed."""
     plan = state.plan
     if plan is None:
         return Plan(policy=policy, ports=Map({}))
     used = {application.name for application in state.applications.values()}
     if policy.hierarchy == plan.policy.hierarchy and all(
-        state.models[name].curve == models[name].curve for name in used
+        state.models[name].curve == models[name].curve
+        and state.models[name].size_bytes == models[name].size_bytes
+        for name in used
     ):
         return Plan(policy=policy, ports=plan.ports)
     return replan(plan, policy)

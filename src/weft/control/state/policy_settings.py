@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from immutables import Map
 
-from weft.control.policy.lending import model_volume
 from weft.control.policy.levels import (
     COEFFICIENTS,
     SHARES,
@@ -146,8 +146,9 @@ def build_policy(
     levels: Levels | None,
     ports: Mapping[Port, PortPolicy],
     settings: Settings,
+    stated_bytes: Map[str, int],
 ) -> Policy | None:
-    """The policy of these applications and ports; None where there are no models."""
+    """The policy of these applications, ports and sizes; None where there are no models."""
     if levels is None:
         return None
     return Policy(
@@ -158,15 +159,9 @@ def build_policy(
         ports=ports,
         has_exact_queues=settings.has_exact_queues,
         objective=settings.objective,
-        sizes_s={name: size for name, model in models.items() if (size := _find_size_s(model))},
+        profiled_bytes={name: m.size_bytes for name, m in models.items() if m.size_bytes},
+        stated_bytes=stated_bytes,
     )
-
-
-def _find_size_s(model: ApplicationModel) -> float | None:
-    """How long the bytes of a profiled run would fill a link; None where that is not known."""
-    if model.baseline_s is None or not isinstance(model.curve, Hinges):
-        return None
-    return model_volume(model.curve) * model.baseline_s or None
 
 
 def build_port_policies(

@@ -12,7 +12,7 @@ from math import inf
 
 from immutables import Map
 
-from weft.control.policy.plan import ConnectionPath, application_name
+from weft.control.policy.plan import ConnectionPath, Plan, application_name, resize
 from weft.control.state.events import (
     Answer,
     AnswerRow,
@@ -35,6 +35,7 @@ from weft.control.state.events import (
     Row,
 )
 from weft.control.state.managed_paths import Paths
+from weft.control.state.programming import reprogram
 from weft.control.state.request_key import Key
 from weft.control.state.state import (
     Application,
@@ -90,7 +91,9 @@ def refuse_reused_key(key: Key, problem: str = "was another request's") -> Refus
 def register(state: State, event: Register) -> Step:
     answer = find_answer(state, event.key, Registered, event.by)
     if answer is None:
-        step = add_registration(state, event.name, event.ttl_s, event.now_s, event.by, event.job)
+        step = add_registration(
+            state, event.name, event.ttl_s, event.now_s, event.by, event.job, event.size_bytes
+        )
         return remember_answer(step, event.key, event.by)
     if isinstance(answer, Registered) and application_name(answer.id) != event.name:
         answer = refuse_reused_key(event.key, f"has registered {application_name(answer.id)}")
@@ -98,7 +101,13 @@ def register(state: State, event: Register) -> Step:
 
 
 def add_registration(
-    state: State, name: str, ttl_s: float, now_s: float, by: Asker | None = None, job: str = ""
+    state: State,
+    name: str,
+    ttl_s: float,
+    now_s: float,
+    by: Asker | None = None,
+    job: str = "",
+    size_bytes: int = 0,
 ) -> Step:
     unit = _find_unit(state, name, by, job)
     refusal = _check_registration(state, name) or _check_jobs(state, unit, by)
@@ -116,20 +125,58 @@ def add_registration(
         ttl_s=ttl_s,
         expires_s=now_s + ttl_s if ttl_s else inf,
         owner=owner,
-    )
-    registered = replace(
-        state,
-        last_registration=number,
-        applications=state.applications.set(application.id, application),
+        size_bytes=size_bytes,
     )
     rows = (
         CountRow(last_registration=number),
         ApplicationRow(
-            id=application.id, name=name, ttl_s=ttl_s, owner=owner, job=job, unit=application.unit
+            id=application.id,
+            name=name,
+            ttl_s=ttl_s,
+            owner=owner,
+            job=job,
+            unit=application.unit,
+            size_bytes=size_bytes,
         ),
     )
+    step = insert_registration(replace(state, last_registration=number), application)
     answer = Registered(id=application.id, level=state.level_of(name), ttl_s=ttl_s)
-    return Step(state=registered, rows=rows, answer=answer)
+    return replace(step, rows=(*rows, *step.rows), answer=answer)
+
+
+def insert_registration(state: State, application: Application) -> Step:
+    """Its job has the largest size that one of its registrations states."""
+    inserted = replace(state, applications=state.applications.set(application.id, application))
+    stated = 0 if state.plan is None else state.plan.policy.stated_bytes.get(application.unit, 0)
+    if application.size_bytes <= stated:
+        return Step(state=inserted)
+    is_new = application.unit == application.id
+    return _state_size(inserted, application.unit, application.size_bytes, has_ports=not is_new)
+
+
+def _state_size(state: State, unit: str, size_bytes: int, *, has_ports: bool) -> Step:
+    """Makes the plan count this size; ports that a job has already are solved again."""
+    if state.plan is None:
+        return Step(state=state)
+    if not has_ports:
+        policy = state.plan.policy.with_size(unit, size_bytes)
+        return Step(state=replace(state, plan=Plan(policy=policy, ports=state.plan.ports)))
+    before, plan = state.plan.ports, resize(state.plan, unit, size_bytes)
+    changed = [port for port in plan.ports if plan.ports[port] is not before[port]]
+    names = [] if state.paths is None else [state.paths.names[port] for port in changed]
+    return reprogram(replace(state, plan=plan), names, f"size of {unit}")
+
+
+def _withdraw_size(state: State, application: Application) -> Step:
+    """After a registration has ended: its job has the largest size that another one states."""
+    stated = 0 if state.plan is None else state.plan.policy.stated_bytes.get(application.unit, 0)
+    if not application.size_bytes or application.size_bytes < stated:
+        return Step(state=state)
+    others = [a for a in state.applications.values() if a.unit == application.unit]
+    size_bytes = max((other.size_bytes for other in others), default=0)
+    if size_bytes == stated:
+        return Step(state=state)
+    return _state_size(state, application.unit, size_bytes, has_ports=bool(others))
 
 
 def _find_unit(state: State, name: str, by: Asker | None, job: str) -> str | None:
@@ -212,7 +259,8 @@ def remove_registration(state: State, application: Application) -> Step:
         missing_paths=missing_paths,
         pending=pending,
     )
-    return Step(state=removed, rows=tuple(rows))
+    step = _withdraw_size(removed, application)
+    return replace(step, rows=(*rows, *step.rows))
 
 
 def _refuse_unregistered(application: str) -> Refusal:

@@ -75,6 +75,7 @@ class Application:
     expires_s: float = inf
     connections: Map[str, None] = field(default_factory=Map)
     owner: str | None = None
+    size_bytes: int = 0  # as stated; 0: not
 
     @property
     def number(self) -> int:
@@ -160,6 +161,20 @@ class State:
         if missing is not None:
             return self.paths.find_ports(missing.last_ports or ())
         return self.paths.between(connection.source, connection.destination)
+
+    @property
+    def stated_bytes(self) -> Map[str, int]:
+        """The largest size that the registrations of each job state, by unit."""
+        sizes: dict[str, int] = {}
+        for application in self.applications.values():
+            if application.size_bytes > sizes.get(application.unit, 0):
+                sizes[application.unit] = application.size_bytes
+        return Map(sizes)
+
+    def find_size(self, unit: str) -> tuple[float | None, str]:
+        """Bytes of a job, and where they come from."""
+        assert self.plan is not None, "an application with a model has a plan"
+        return self.plan.policy.find_size(unit)
 
     def level_of(self, name: str) -> int:
         """The level of an application of the table."""

@@ -158,9 +158,15 @@ class Store:
         return dict(read_rows(self._db, "facts")).get(name)
 
     def _applications(self) -> Iterator[ApplicationRow]:
-        for id_, name, ttl_s, owner, job, unit in read_rows(self._db, "applications"):
+        for id_, name, ttl_s, owner, job, unit, size in read_rows(self._db, "applications"):
             yield ApplicationRow(
-                id=id_, name=name, ttl_s=ttl_s, owner=owner, job=job or "", unit=unit
+                id=id_,
+                name=name,
+                ttl_s=ttl_s,
+                owner=owner,
+                job=job or "",
+                unit=unit,
+                size_bytes=size or 0,
             )
 
     def _connections(self) -> Iterator[Connection]:

@@ -42,9 +42,11 @@ from weft.control.state.state import REMEMBERED
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 from weft.switches import Lane, Tables
 
-_TABLES = """
+_APPLICATIONS = """
 CREATE TABLE applications(id TEXT PRIMARY KEY, name TEXT NOT NULL, ttl_s REAL NOT NULL,
-  owner TEXT, job TEXT, unit TEXT, checksum INTEGER NOT NULL) WITHOUT ROWID;
+  owner TEXT, job TEXT, unit TEXT, size_bytes INTEGER, checksum INTEGER NOT NULL) WITHOUT ROWID;
+"""
+_TABLES = f"""{_APPLICATIONS}
 CREATE TABLE connections(id TEXT PRIMARY KEY, application TEXT NOT NULL, source TEXT NOT NULL,
   destination TEXT NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE kinds(name TEXT PRIMARY KEY, told TEXT NOT NULL, withdrawn INTEGER NOT NULL,
@@ -61,7 +63,7 @@ CREATE TABLE facts(name TEXT PRIMARY KEY, told TEXT NOT NULL, checksum INTEGER N
   WITHOUT ROWID;
 """
 NAMES = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))
-SCHEMA = 5
+SCHEMA = 6
 CURSOR = "cursor "  # before the name of a group: a fact
 
 
@@ -120,7 +122,15 @@ def _add_checksums() -> str:
         f"INSERT INTO totals SELECT '{name}', count(*), coalesce(sum(checksum), 0) FROM {name};"
         for name, listed in columns.items()
     )
-    return renames + _TABLES + _declare_totals(4) + copies
+    without_sizes = _TABLES.replace(" size_bytes INTEGER,", "")
+    return renames + without_sizes + _declare_totals(4) + copies
+
+
+def _replace_totals(schema: int) -> str:
+    return (
+        f"ALTER TABLE totals RENAME TO old_totals; {_declare_totals(schema)} "
+        "INSERT INTO totals SELECT * FROM old_totals; DROP TABLE old_totals;"
+    )
 
 
 def _remove_triggers() -> str:
@@ -128,9 +138,22 @@ def _remove_triggers() -> str:
     removals = "".join(
         f"DROP TRIGGER IF EXISTS {name}_{end};" for name in NAMES for end in ("more", "less")
     )
+    return removals + _replace_totals(5)
+
+
+def _add_sizes() -> str:
+    """Jobs state sizes. What fails its checksum still does, and rows that were lost still are."""
+    values = "id, name, ttl_s, owner, job, unit"
+    checksum = f"row_checksum({values}, NULL) + checksum - row_checksum({values})"
+    new, old = (
+        f"(SELECT coalesce(sum(checksum), 0) FROM {name})"
+        for name in ("applications", "old_applications")
+    )
     return (
-        f"{removals} ALTER TABLE totals RENAME TO old_totals; {_declare_totals(5)} "
-        "INSERT INTO totals SELECT * FROM old_totals; DROP TABLE old_totals;"
+        f"ALTER TABLE applications RENAME TO old_applications; {_APPLICATIONS} "
+        f"INSERT INTO applications SELECT {values}, NULL, {checksum} FROM old_applications; "
+        f"UPDATE totals SET checksums = checksums + {new} - {old} WHERE name = 'applications'; "
+        f"DROP TABLE old_applications; {_replace_totals(6)}"
     )
 
 
@@ -140,6 +163,7 @@ UPGRADES = {  # from each schema to the next; `row_checksum` is `compute_checksu
     "ALTER TABLE applications ADD COLUMN unit TEXT;",
     3: _add_checksums(),
     4: _remove_triggers(),
+    5: _add_sizes(),
 }
 
 
@@ -167,6 +191,7 @@ class _Model(Struct, omit_defaults=True):
     baseline_s: float | None
     terms: tuple[tuple[float, float], ...] | None = None
     coefficients: tuple[float, ...] | None = None
+    size_bytes: float | None = None
 
 
 def _encode(value: Struct | Levels) -> str:
@@ -185,15 +210,18 @@ def decode_tables(text: str) -> Tables:
 
 
 def encode_model(model: ApplicationModel) -> str:
-    curve, baseline_s = model.curve, model.baseline_s
+    curve, baseline_s, size = model.curve, model.baseline_s, model.size_bytes
     if isinstance(curve, Hinges):
-        return _encode(_Model(curve.floor, baseline_s, terms=curve.terms))
-    return _encode(_Model(curve.floor, baseline_s, coefficients=curve.coefficients))
+        return _encode(_Model(curve.floor, baseline_s, terms=curve.terms, size_bytes=size))
+    row = _Model(curve.floor, baseline_s, coefficients=curve.coefficients, size_bytes=size)
+    return _encode(row)
 
 
 def decode_model(text: str) -> ApplicationModel:
     row = msgspec.json.decode(text, type=_Model)
-    return ApplicationModel(curve=_build_curve(row), baseline_s=row.baseline_s)
+    return ApplicationModel(
+        curve=_build_curve(row), baseline_s=row.baseline_s, size_bytes=row.size_bytes
+    )
 
 
 def _build_curve(row: _Model) -> Sensitivity:
@@ -318,7 +346,7 @@ def _name(row: Row) -> object:
 def _write_applications(db: sqlite3.Connection, rows: list[ApplicationRow]) -> None:
     ended = [(row.id,) for row in rows if row.name is None]
     present = [
-        (row.id, row.name, float(row.ttl_s), row.owner, row.job, row.unit)
+        (row.id, row.name, float(row.ttl_s), row.owner, row.job, row.unit, row.size_bytes)
         for row in rows
         if row.name is not None
     ]

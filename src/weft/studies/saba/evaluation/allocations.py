@@ -65,12 +65,14 @@ EQUAL, ONE_LANE, EQ_4_2, LENDING, FABRIC_WIDE = (
     "lending",
     "fabric-wide",
 )
-LIGHT, LIGHTER, PLACEBO, ROUGH, PROFILED = (
+LIGHT, LIGHTER, PLACEBO, ROUGH, PROFILED, STATED, HALF = (
     "size",
     "size²",
     "size, permuted",
     "size, wrong by 4",
     "size, of the profile",
+    "size, stated",
+    "size, stated by half",
 )
 LENGTH_S = (10.0, 100.0)  # of the jobs of `draw_load`
 ITERATIONS = 10
@@ -96,12 +98,20 @@ class Known:
         return measure_sizes(self.setup, self.flows)
 
     @property
-    def profiled_sizes_s(self) -> Floats:
-        """The same of the profiled job, whatever the data and nodes of this one."""
-        if self.setup.is_synthetic:
-            return self.sizes_s
-        testbed = read_testbed()
-        return np.array([_count_bytes(testbed[name].job) for name in self.setup.workloads])
+    def stated_bytes(self) -> Floats:
+        """What an instance of each job sends, as its user would state it."""
+        return np.array([_count_bytes(job) for job in self.setup.jobs])
+
+    @property
+    def profiled_bytes(self) -> Floats:
+        """The same of the profiled job, whatever the data, length and nodes of this one."""
+        if not self.setup.is_synthetic:
+            testbed = read_testbed()
+            return np.array([_count_bytes(testbed[name].job) for name in self.setup.workloads])
+        kinds = _list_kinds(self.setup)
+        if kinds is None:
+            return self.stated_bytes
+        return np.array([_count_bytes(_build_profiled(kind)) for kind in kinds])
 
 
 def _count_bytes(job: Job) -> float:
@@ -157,13 +167,22 @@ def _misjudge_sizes(known: Known) -> Floats:
     return known.sizes_s * 4.0 ** known.rng.choice([-1.0, 1.0], len(known.setup.jobs))
 
 
+def _state_by_half(known: Known) -> Floats:
+    """Half of the jobs, drawn by the seed, state their size; the others have the profile's."""
+    jobs = len(known.setup.jobs)
+    states = known.rng.permutation(jobs) < (jobs + 1) // 2
+    return np.where(states, known.stated_bytes, known.profiled_bytes)
+
+
 RULES: Mapping[str, Weigh] = {
     EQUAL: _weigh_equally,
     EQ_4_2: _weigh_by_sensitivity,
     LENDING: _weigh_by_lending,
     LIGHT: partial(_weigh_by_size, lambda known: known.sizes_s, 1.0),
     LIGHTER: partial(_weigh_by_size, lambda known: known.sizes_s, 2.0),
-    PROFILED: partial(_weigh_by_size, lambda known: known.profiled_sizes_s, 1.0),
+    PROFILED: partial(_weigh_by_size, lambda known: known.profiled_bytes, 1.0),
+    STATED: partial(_weigh_by_size, lambda known: known.stated_bytes, 1.0),
+    HALF: partial(_weigh_by_size, _state_by_half, 1.0),
     ROUGH: partial(_weigh_by_size, _misjudge_sizes, 1.0),
     PLACEBO: partial(_weigh_by_size, _permute_sizes, 1.0),
 }
@@ -358,20 +377,29 @@ def learn(setup: SetUp) -> Known:
 def _profile(setup: SetUp) -> Mapping[str, Application]:
     if not setup.is_synthetic:
         return profile_testbed()
-    kinds = [name.partition("-")[0] for name in setup.workloads]
-    if all(kind in WORKLOADS for kind in kinds):
+    kinds = _list_kinds(setup)
+    if kinds is not None:
         return {n: _profile_kind(k) for n, k in zip(setup.workloads, kinds, strict=True)}
     return profile_jobs(setup.jobs)
+
+
+def _list_kinds(setup: SetUp) -> list[str] | None:
+    """Workloads of the real runs that the jobs are of; None where they are others."""
+    kinds = [name.partition("-")[0] for name in setup.workloads]
+    return kinds if all(kind in WORKLOADS for kind in kinds) else None
 
 
 @cache
 def _profile_kind(name: str) -> Application:
     """A workload of the real runs, profiled at this rate."""
+    return profile_job(_build_profiled(name), nodes=PROFILED_NODES)
+
+
+def _build_profiled(name: str) -> Job:
     hosts = [f"h{n}" for n in range(1, PROFILED_NODES + 1)]
-    job = build_job(
+    return build_job(
         WORKLOADS[name], name=name, level=0, length_s=10.0, loops=2, hosts=hosts, rate_bps=RATE_BPS
     )
-    return profile_job(job, nodes=PROFILED_NODES)
 
 
 # ---- Placement --------------------------------------------------------------------------------

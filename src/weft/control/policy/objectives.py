@@ -11,9 +11,8 @@ job's busiest link (any unit, if it is the same for all); weights in a scheduler
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from math import exp, log
-
-import numpy as np
 
 SIZE, EQUAL, SLOWDOWN = OBJECTIVES = ("size", "equal", "slowdown")
 STATED, PROFILED, UNKNOWN = "stated", "profile", "unknown"  # where a size comes from
@@ -34,7 +33,6 @@ def weigh_by_size(sizes: Sequence[float | None]) -> list[float]:
 def split_in_proportion(weights: Sequence[float], units: int) -> tuple[int, ...]:
     """Whole units that sum to `units`; at least one each, where there are as many."""
     least = 1 if units >= len(weights) else 0
-    ends = np.cumsum(weights) * ((units - least * len(weights)) / sum(weights))
-    parts = np.rint(ends).astype(np.int64)
-    parts[1:] -= parts[:-1].copy()
-    return tuple((parts + least).tolist())
+    unit = (units - least * len(weights)) / sum(weights)
+    ends = [round(end * unit) for end in accumulate(weights)]
+    return tuple([end - start + least for start, end in pairwise([0, *ends])])

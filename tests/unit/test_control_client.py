@@ -250,7 +250,7 @@ def test_the_worker_looks_again_when_the_first_of_its_duties_is_due(
 ) -> None:
     """A renewal at 30 s, an acknowledgement to one heard at 10 s, events held until 20 s."""
     worker = worker_module.Worker(
-        "sort", 30.0, "", lambda: None, on_registration=lambda _: None, on_failure=lambda _: None
+        "sort", 30.0, "", 0, lambda: None, on_registration=lambda _: None, on_failure=lambda _: None
     )
     worker.session = SimpleNamespace(  # type: ignore[assignment]
         has_unacknowledged=has_unacknowledged, has_events=has_events

@@ -24,7 +24,7 @@ class Library:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.opens = 3
-        self.registers = {0x01: 11, 0x81: 12, 0x04: 13}
+        self.registers = {0x01: 11, 0x81: 12, 0x04: 13, 0x03: 14}
         self.sends = 0
         self.receives = 0
         self.status = 0
@@ -87,10 +87,11 @@ def test_a_port_is_opened_with_an_agent_for_each_way_to_address(library: Library
         ("register", 3, 0x01, 1, 0, None),
         ("register", 3, 0x81, 1, 0, None),
         ("register", 3, 0x04, 1, 0, None),  # counters
+        ("register", 3, 0x03, 2, 0, None),  # subnet administration: who else programs this subnet
     ]
     library.calls.clear()
     umad.close()
-    ends = [("unregister", 3, agent) for agent in (11, 12, 13)]
+    ends = [("unregister", 3, agent) for agent in (11, 12, 13, 14)]
     assert library.calls == [*ends, ("close", 3)]
 
 

@@ -376,8 +376,8 @@ _PACKET_QUANTITIES = {
 }
 _PACKET_NOTES = (
     "Set-ups are shrunk, computation and volume together, until their packets make half a "
-    "million hops; the scale is that of 72 servers and 12 workloads. saba-packets-1944 has the "
-    "thesis's, with 20 million hops in each set-up.",
+    "million hops (saba-packets-1944: 20 million). The scale is that of 72 servers and 12 "
+    "workloads (saba-packets-1944: 1,944 and 20).",
     "Homa, Sincronia and SRPT run at flow level only (saba-fig4.18a).",
 )
 

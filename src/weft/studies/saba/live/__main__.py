@@ -14,7 +14,7 @@ from pathlib import Path
 from weft.errors import InputError
 from weft.studies.saba.live.campaign import build_wiring, profile_workloads, run_campaign
 from weft.studies.saba.live.cells import APPLICATIONS, CELLS, WORKLOADS
-from weft.studies.saba.live.port_ways import LIVE_WAYS, SIZE
+from weft.studies.saba.live.port_ways import WAYS
 from weft.studies.saba.live.rounds import keep_testbed, take_precedence
 
 
@@ -24,8 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", required=True, type=Path, help="of records and profiles")
     parser.add_argument("--testbed", default="saba-live", help="its name; default: %(default)s")
     parser.add_argument("--seconds", type=float, default=3600.0, help="then it stops; %(default)s")
+    parser.add_argument("--ways", default="", help=f"some, with ; between: {'; '.join(WAYS)}")
     parser.add_argument(
-        "--ways", default="", help=f"some, with ; between: {'; '.join((*LIVE_WAYS, SIZE))}"
+        "--seeds", type=int, nargs="+", default=(), help="set-ups of them; default: the first ten"
     )
     args = parser.parse_args(argv)
     try:
@@ -41,9 +42,9 @@ def _run(args: argparse.Namespace) -> int:
     if unknown:
         raise InputError(unknown[0], "is no cell and no workload", f"use {', '.join(CELLS)}")
     ways = [way.strip() for way in args.ways.split(";") if way.strip()]
-    wrong = [way for way in ways if way not in (*LIVE_WAYS, SIZE)]
+    wrong = [way for way in ways if way not in WAYS]
     if wrong:
-        raise InputError("--ways", f"{wrong[0]!r} is no way", f"use {'; '.join(LIVE_WAYS)}")
+        raise InputError("--ways", f"{wrong[0]!r} is no way", f"use {'; '.join(WAYS)}")
     until_s = time.monotonic() + args.seconds
     take_precedence()
     alone = [name for name in args.names if name in workloads]
@@ -53,7 +54,9 @@ def _run(args: argparse.Namespace) -> int:
     cells = [name for name in args.names if name in CELLS]
     if not cells:
         return 0
-    ended = run_campaign(cells, args.directory, args.testbed, _report, ways=ways, until_s=until_s)
+    ended = run_campaign(
+        cells, args.directory, args.testbed, _report, ways=ways, seeds=args.seeds, until_s=until_s
+    )
     return 0 if ended else 1
 
 

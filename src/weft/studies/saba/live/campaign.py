@@ -29,7 +29,9 @@ from weft.studies.saba.live.cells import (
     CELLS,
     DURATION_S,
     HOSTS,
-    ITERATIONS,
+    LIMIT_S,
+    PROFILE_LOOPS,
+    PROFILE_S,
     RATE_BPS,
     WORKLOADS,
     Cell,
@@ -37,7 +39,14 @@ from weft.studies.saba.live.cells import (
     build_job,
     draw,
 )
-from weft.studies.saba.live.port_ways import EQUAL, SIZE, list_ways, share_by_size, weigh
+from weft.studies.saba.live.port_ways import (
+    EQUAL,
+    PROFILE_SIZE,
+    SIZE,
+    list_ways,
+    share_by_size,
+    weigh,
+)
 from weft.studies.saba.live.rounds import (
     JobStage,
     Lateness,
@@ -55,9 +64,7 @@ NAME = "saba-live"
 SEEDS, MOST_SEEDS = 10, 14
 ATTEMPTS = 3
 LATE = 0.02  # of a round's time
-PROFILE_S, PROFILE_LOOPS = 1.5, 3  # a workload's length and loops while it is profiled
 PROGRAM_SHARES = PAPER_SHARES[1:]  # four of them have floors of 0.1 at most
-LIMIT_S = 150.0
 PROFILES = "profiles"
 
 Report = Callable[[str], None]
@@ -157,18 +164,22 @@ class _SetUp:
     def weigh(self, way: str) -> tuple[float, ...]:
         if way == SIZE:
             return share_by_size(self.list_bytes())
+        if way == PROFILE_SIZE:
+            return share_by_size([self._read_bytes(name) for name in self.workloads])
         models = [self.profiles[name].convex.model for name in self.workloads]
         return weigh(way, models, self.workloads, rate_bps=RATE_BPS, seed=self.seed)
 
     def list_bytes(self) -> list[float]:
-        """What each job passes at both ends of all links, as its profile says."""
-        sizes = []
-        for job in self.drawn:
-            profile = self.profiles[job.workload].profile
-            (alone,) = [run for run in profile.runs if run.share == 1]
-            length = job.length_s / PROFILE_S if job.length_s else 1.0
-            sizes.append((alone.bytes or 0) * length)
-        return sizes
+        """What each job passes at both ends of all links: as profiled, by its length."""
+        return [
+            self._read_bytes(job.workload) * (job.length_s / PROFILE_S if job.length_s else 1.0)
+            for job in self.drawn
+        ]
+
+    def _read_bytes(self, workload: str) -> float:
+        """Of the profile, with the whole link."""
+        (alone,) = [run for run in self.profiles[workload].profile.runs if run.share == 1]
+        return alone.bytes or 0
 
     def build_jobs(self) -> list[Job]:
         return [
@@ -177,7 +188,7 @@ class _SetUp:
                 name=f"{job.workload}-{n}",
                 level=n,
                 length_s=job.length_s,
-                loops=None if self.cell.is_loop else ITERATIONS,
+                loops=None if self.cell.is_loop else job.iterations,
             )
             for n, job in enumerate(self.drawn, 1)
         ]
@@ -188,6 +199,11 @@ class _SetUp:
         return {n: job.start_s * least_s for n, job in enumerate(self.drawn)}
 
 
+def list_needed_ways(cell: Cell) -> tuple[str, ...]:
+    """The ways that a set-up of the cell needs to count."""
+    return cell.ways or list_ways(cell.count)
+
+
 def run_cell(
     cell: Cell,
     directory: Path,
@@ -195,10 +211,14 @@ def run_cell(
     report: Report,
     *,
     ways: Sequence[str] = (),
+    seeds: Sequence[int] = (),
     until_s: float = float("inf"),
 ) -> bool:
-    """Runs what has no record yet; False if the time (monotonic) was up before its end."""
-    wanted = tuple(ways) or list_ways(cell.count)
+    """Runs what has no record yet; False if the time (monotonic) was up before its end.
+
+    With `seeds` only these are run, for a cell whose seeds are shared among testbeds.
+    """
+    wanted = tuple(ways) or list_needed_ways(cell)
     path = directory / f"{cell.name}.jsonl"
     records = [*read_records(path).records] if path.exists() else []
     names = cell.programs or tuple(WORKLOADS)
@@ -208,7 +228,7 @@ def run_cell(
         _open_stage(cell, testbed) as stage,
         RecordWriter(str(path)) as writer,
     ):
-        for seed in range(1, MOST_SEEDS + 1):
+        for seed in seeds or range(1, MOST_SEEDS + 1):
             if len(find_complete_seeds(records, wanted)) >= SEEDS:
                 break
             drawn = draw(cell, seed)
@@ -282,7 +302,7 @@ def _run_round(
         weights=weights,
         total_bytes=setup.list_bytes(),
         is_loop=setup.cell.is_loop,
-        limit_s=LIMIT_S,
+        limit_s=setup.cell.limit_s,
         rate_bps=RATE_BPS,
     )
     late_part = late.read_part()
@@ -347,6 +367,7 @@ def run_campaign(
     report: Report,
     *,
     ways: Sequence[str],
+    seeds: Sequence[int],
     until_s: float,
 ) -> bool:
     """The cells of these names, one after another, on a testbed of this name."""
@@ -354,6 +375,8 @@ def run_campaign(
         wanted = {w for name in names for w in (CELLS[name].programs or tuple(WORKLOADS))}
         profile_workloads(sorted(wanted), directory, testbed, report)
         return all(
-            run_cell(CELLS[name], directory, testbed, report, ways=ways, until_s=until_s)
+            run_cell(
+                CELLS[name], directory, testbed, report, ways=ways, seeds=seeds, until_s=until_s
+            )
             for name in names
         )

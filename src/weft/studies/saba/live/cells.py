@@ -17,14 +17,19 @@ from random import Random
 
 from weft.jobs import Job
 from weft.jobs.job_file import Stage
+from weft.studies.saba.live.port_ways import EQUAL, ONE, PLACEBO, PROFILE_SIZE, SABA, SIZE
 
 HOSTS = ("h1", "h2", "h3")
 RATE_BPS = 20_000_000
 HEADERS = 1.046  # Ethernet, IP and TCP beside the payload of full packets
 ITERATIONS = 5  # of a batch's job
 LENGTH_S = (1.5, 5.0)  # of a job alone
+LONG_S, LONG_ITERATIONS = (30.0, 60.0), 10  # of a long cell's job
+PROFILE_S, PROFILE_LOOPS = 1.5, 3  # a workload's length and loops while it is profiled
+TENFOLD = 10  # the profiled data, of half of the jobs of a cell of stated sizes
 LOOP_S = (0.8, 2.4)  # of an iteration alone, where jobs loop
 DURATION_S = 20.0  # of a round of loops
+LIMIT_S, LONG_LIMIT_S = 150.0, 600.0  # of a round
 TOLERANCE = 0.1  # of the load that a draw may be off
 _PS = 1e12
 
@@ -73,7 +78,10 @@ SPREAD = 0.2  # of its time alone, by which the start of an application differs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """`count` jobs that ask for `load` of a port in all; None: what the programs ask for."""
+    """`count` jobs that ask for `load` of a port in all; None: what the programs ask for.
+
+    `ways` are those that a set-up needs to count; empty: all that so many jobs can share by.
+    """
 
     name: str
     count: int
@@ -81,8 +89,17 @@ class Cell:
     is_loop: bool = False
     programs: tuple[str, ...] = ()
     is_favourable: bool = False
+    is_long: bool = False
+    is_stated: bool = False
+    ways: tuple[str, ...] = ()
+
+    @property
+    def limit_s(self) -> float:
+        """A job that has not ended by then counts with it."""
+        return LONG_LIMIT_S if self.is_long else LIMIT_S
 
 
+LONG_WAYS = (ONE, EQUAL, SABA, PLACEBO, SIZE)
 CELLS: Mapping[str, Cell] = {
     cell.name: cell
     for cell in (
@@ -94,6 +111,20 @@ CELLS: Mapping[str, Cell] = {
         Cell(name="loops-2-1", count=2, load=1.0, is_loop=True),
         Cell(name="loops-8-2", count=8, load=2.0, is_loop=True),
         Cell(name="programs-4", count=4, load=None, programs=tuple(APPLICATIONS)),
+        Cell(name="batch-10-4", count=10, load=4.0),
+        Cell(name="long-4-2", count=4, load=2.0, is_long=True, ways=LONG_WAYS),
+        Cell(name="long-8-2", count=8, load=2.0, is_long=True, ways=LONG_WAYS),
+        Cell(
+            name="long-favourable-8",
+            count=8,
+            load=None,
+            is_long=True,
+            is_favourable=True,
+            ways=LONG_WAYS,
+        ),
+        Cell(
+            name="stated-8-4", count=8, load=4.0, is_stated=True, ways=(EQUAL, PROFILE_SIZE, SIZE)
+        ),
     )
 }
 
@@ -105,6 +136,7 @@ class DrawnJob:
     workload: str
     length_s: float = 0.0
     start_s: float = 0.0
+    iterations: int = ITERATIONS
 
 
 def draw(cell: Cell, seed: int) -> tuple[DrawnJob, ...]:
@@ -115,12 +147,19 @@ def draw(cell: Cell, seed: int) -> tuple[DrawnJob, ...]:
             DrawnJob(workload=name, start_s=random.uniform(0, SPREAD)) for name in cell.programs
         )
     if cell.is_favourable:
-        return _draw_favourable(random)
+        return _draw_favourable(random, is_long=cell.is_long)
     assert cell.load is not None
     names = draw_workloads(random, cell.count, cell.load)
-    low, high = LOOP_S if cell.is_loop else LENGTH_S
+    if cell.is_stated:
+        return _draw_tenfold(random, names)
+    low, high = LOOP_S if cell.is_loop else LONG_S if cell.is_long else LENGTH_S
     return tuple(
-        DrawnJob(workload=name, length_s=exp(random.uniform(log(low), log(high)))) for name in names
+        DrawnJob(
+            workload=name,
+            length_s=exp(random.uniform(log(low), log(high))),
+            iterations=LONG_ITERATIONS if cell.is_long else ITERATIONS,
+        )
+        for name in names
     )
 
 
@@ -133,17 +172,25 @@ def draw_workloads(random: Random, count: int, load: float) -> Sequence[str]:
             return names
 
 
-def _draw_favourable(random: Random) -> tuple[DrawnJob, ...]:
+def _draw_favourable(random: Random, *, is_long: bool) -> tuple[DrawnJob, ...]:
     """Four short jobs that wait for each message beside four long ones that send meanwhile."""
-    short = [
-        DrawnJob(workload=name, length_s=random.uniform(0.9, 1.6))
-        for name in random.choices(["b25", "b50", "b90"], k=4)
-    ]
-    long = [
-        DrawnJob(workload=name, length_s=random.uniform(3.5, 5.5))
-        for name in random.choices(["o25", "o50", "o90"], k=4)
-    ]
-    return (*short, *long)
+    short_s, long_s = ((30.0, 34.0), (60.0, 75.0)) if is_long else ((0.9, 1.6), (3.5, 5.5))
+    iterations = LONG_ITERATIONS if is_long else ITERATIONS
+    return tuple(
+        DrawnJob(workload=name, length_s=random.uniform(*between_s), iterations=iterations)
+        for kinds, between_s in (("b25 b50 b90", short_s), ("o25 o50 o90", long_s))
+        for name in random.choices(kinds.split(), k=4)
+    )
+
+
+def _draw_tenfold(random: Random, names: Sequence[str]) -> tuple[DrawnJob, ...]:
+    """Half of the jobs have the data of their profile, half ten times as much."""
+    factors = [1, TENFOLD] * (len(names) // 2)
+    random.shuffle(factors)
+    return tuple(
+        DrawnJob(workload=name, length_s=PROFILE_S * factor, iterations=PROFILE_LOOPS * factor)
+        for name, factor in zip(names, factors, strict=True)
+    )
 
 
 def build_job(

@@ -26,7 +26,9 @@ ONE, CAPS, EQUAL, SABA, LENDING, SRPT, PLACEBO = LIVE_WAYS = (
     "SRPT",
     "placebo",
 )
-SIZE = "size"  # not one of the thesis's question: docs/saba-policy.md
+# Not of the thesis's question (docs/saba-policy.md): by the bytes of the job, and of its profile.
+SIZE, PROFILE_SIZE = "size", "size of the profile"
+WAYS = (*LIVE_WAYS, SIZE, PROFILE_SIZE)
 _KBPS = 1000
 
 

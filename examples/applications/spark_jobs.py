@@ -1,6 +1,7 @@
 """A Spark session that stays, and jobs that are asked for: starting one takes half a minute.
 
-`serve` builds data, then runs a job for every line that a client sends; `ask JOB` is such a client.
+`serve` builds data, then runs what a client asks for: a job, and how often. `ask` is such a client.
+Sessions of several numbers run side by side.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import socket
 import sys
 
-PORT = 7900
+PORT, MASTER = 7900, 7077  # of session 0
 ROWS, FEATURES, FILLED = 3000, 60_000, 20
 KEYS = 600_000
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # compiling takes more time than it saves
 
 
-def session():
+def session(number: int):
     from pyspark.sql import SparkSession
 
     settings = {
@@ -21,14 +23,14 @@ def session():
         "spark.driver.bindAddress": "h1",
         "spark.driver.memory": "1g",
         "spark.executor.memory": "1g",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": JAVA,
+        "spark.driver.extraJavaOptions": JAVA,
         "spark.ui.enabled": "false",
         "spark.locality.wait": "0s",
         "spark.default.parallelism": "3",
         "spark.sql.shuffle.partitions": "3",
     }
-    builder = SparkSession.builder.master("spark://h1:7077").appName("weft")
+    builder = SparkSession.builder.master(f"spark://h1:{MASTER + number}").appName("weft")
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -59,20 +61,25 @@ def jobs(spark):
     }
 
 
-def serve() -> None:
-    known = jobs(session())
-    with socket.create_server(("127.0.0.1", PORT)) as server:
+def serve(number: int) -> None:
+    runs = jobs(session(number))
+    with socket.create_server(("127.0.0.1", PORT + number)) as server:
         print("ready", flush=True)
         while True:
             with server.accept()[0] as connection:
-                known[connection.makefile().readline().strip()]()
+                job, times = connection.makefile().readline().split()
+                for _ in range(int(times)):
+                    runs[job]()
                 connection.sendall(b"done\n")
 
 
-def ask(job: str) -> None:
-    with socket.create_connection(("127.0.0.1", PORT)) as connection:
-        connection.sendall(f"{job}\n".encode())
+def ask(job: str, times: str, number: int) -> None:
+    with socket.create_connection(("127.0.0.1", PORT + number)) as connection:
+        connection.sendall(f"{job} {times}\n".encode())
         assert connection.recv(5) == b"done\n", "the job failed"
 
 
-serve() if sys.argv[1] == "serve" else ask(sys.argv[2])
+if sys.argv[1] == "serve":
+    serve(int(sys.argv[2]))
+else:
+    ask(sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -7,12 +7,21 @@ from collections.abc import Sequence
 import pytest
 
 from weft.jobs import build_graph
-from weft.records import Provenance, Record, Scalar
+from weft.records import Provenance, Record, RecordWriter, Scalar, Series
 from weft.sensitivity.model import Hinges
 from weft.studies.saba.live import port_ways
 from weft.studies.saba.live.__main__ import main
-from weft.studies.saba.live.campaign import LATE, find_complete_seeds
-from weft.studies.saba.live.cells import CELLS, RATE_BPS, WORKLOADS, build_job, draw
+from weft.studies.saba.live.campaign import LATE, find_complete_seeds, list_needed_ways
+from weft.studies.saba.live.cells import (
+    CELLS,
+    LONG_WAYS,
+    PROFILE_S,
+    RATE_BPS,
+    SPARK,
+    WORKLOADS,
+    build_job,
+    draw,
+)
 from weft.studies.saba.live.port_ways import (
     CAPS,
     EQUAL,
@@ -21,6 +30,7 @@ from weft.studies.saba.live.port_ways import (
     ONE,
     PLACEBO,
     SABA,
+    SIZE,
     SRPT,
     build_live_queues,
     list_ways,
@@ -28,6 +38,7 @@ from weft.studies.saba.live.port_ways import (
     permute_models,
     weigh,
 )
+from weft.studies.saba.live_runs import DIRECTORY, LIVE, judge_cell, read_cell, read_comparison
 
 STEEP = Hinges(floor=0.05, terms=((1.0, 0.9),))
 FLAT = Hinges(floor=0.05, terms=((0.1, 1.0),))
@@ -44,13 +55,34 @@ def test_a_set_up_has_the_load_of_its_cell_and_is_the_same_for_all_ways(cell) ->
         assert len({job.workload for job in jobs}) > 1
 
 
-def test_the_favourable_cell_saturates_and_has_both_kinds() -> None:
+@pytest.mark.parametrize("name", ["favourable-8", "long-favourable-8"])
+def test_the_favourable_cell_saturates_and_has_both_kinds(name: str) -> None:
     for seed in range(1, 15):
-        jobs = draw(CELLS["favourable-8"], seed)
+        jobs = draw(CELLS[name], seed)
         kinds = [WORKLOADS[job.workload].is_blocking for job in jobs]
         assert kinds == [True] * 4 + [False] * 4
         assert sum(WORKLOADS[job.workload].volume for job in jobs) >= 2
         assert max(j.length_s for j in jobs[:4]) < min(j.length_s for j in jobs[4:])
+
+
+@pytest.mark.parametrize("cell", [c for c in CELLS.values() if c.is_long and not c.programs])
+def test_every_job_of_a_long_cell_takes_half_a_minute_alone(cell) -> None:  # type: ignore[no-untyped-def]
+    assert all(job.length_s >= 30 for seed in range(1, 15) for job in draw(cell, seed))
+
+
+@pytest.mark.parametrize("alone_s", [4.0, 29.9, 31.0])
+def test_a_spark_job_is_repeated_until_it_takes_half_a_minute(alone_s: float) -> None:
+    application = SPARK["spark-lr"]
+    times = application.count_times(alone_s)
+    assert 30 <= times * alone_s < 30 + alone_s or times == 1
+    assert application.repeat(times)[-2] == str(times)
+
+
+def test_half_of_the_jobs_of_a_stated_cell_have_ten_times_the_profiled_data() -> None:
+    for seed in range(1, 15):
+        jobs = draw(CELLS["stated-8-4"], seed)
+        assert sorted(job.length_s / PROFILE_S for job in jobs) == [1] * 4 + [10] * 4
+        assert len({job.length_s / job.iterations for job in jobs}) == 1
 
 
 @pytest.mark.parametrize(("name", "compute_s"), [("b25", 0.75), ("o25", 1.0)])
@@ -124,6 +156,65 @@ def test_a_set_up_counts_if_every_way_has_a_round_in_time() -> None:
         *rounds(4, LIVE_WAYS, 0.0),
     ]
     assert find_complete_seeds(records, LIVE_WAYS) == [1, 4]
+
+
+def write_rounds(path, late: float = 0.0) -> None:  # type: ignore[no-untyped-def]
+    """Two set-ups of a long cell: by size one job is twice as fast and one as fast as before."""
+    with RecordWriter(str(path)) as writer:
+        for seed in (1, 2):
+            for way in (*LONG_WAYS, *((SRPT,) if seed == 1 else ())):
+                took = (20.0, 80.0) if way in (SIZE, SRPT) else (40.0, 80.0)
+                writer.append(
+                    Record(
+                        kind="measurement",
+                        name="saba-live",
+                        settings={"seed": seed, "way": way, "jobs": "b25:30.0 b50:40.0"},
+                        quantities={
+                            "late": Scalar(late, ""),
+                            "busy": Scalar(1.0, ""),
+                            "completion": Series("job", "s", (1.0, 2.0), took),
+                        },
+                        provenance=Provenance(weft_version="1"),
+                    )
+                )
+
+
+def test_a_way_that_a_set_up_does_not_need_is_compared_where_it_ran(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    cell = CELLS["long-8-2"]
+    write_rounds(tmp_path / "long-8-2.jsonl")
+    live = read_cell(cell, tmp_path)
+    assert live is not None
+    assert live.evaluation.seeds == (1, 2)
+    assert judge_cell(live) == "at or below 1"
+    assert not live.is_complete
+    size, srpt = (read_comparison(cell, way, directory=tmp_path) for way in (SIZE, SRPT))
+    assert size is not None
+    assert srpt is not None
+    assert (size.setups, srpt.setups) == (2, 1)
+    assert size.estimate.value == pytest.approx(2**0.5)
+    assert size.word == "gains"
+    assert read_comparison(cell, LENDING, directory=tmp_path) is None
+
+
+def test_sizes_may_have_rounds_apart_and_late_ones_count_for_nothing(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    cell = CELLS["long-8-2"]
+    (tmp_path / "size").mkdir()
+    write_rounds(tmp_path / "long-8-2.jsonl", late=2 * LATE)
+    assert read_cell(cell, tmp_path) is None
+    assert read_comparison(cell, SIZE, directory=tmp_path) is None
+    write_rounds(tmp_path / "size" / "long-8-2.jsonl")
+    assert read_comparison(cell, SIZE, directory=tmp_path) is not None
+
+
+def test_every_recorded_round_is_judged() -> None:
+    """A file of records without a row in the study would be evidence that nobody looks at."""
+    settings = {point.setting for point in LIVE.points}
+    for path in DIRECTORY.glob("*.jsonl"):
+        ways = list_needed_ways(CELLS[path.stem])
+        wanted = path.stem if SABA in ways else f"{path.stem}: size over equal queues"
+        assert wanted in settings
+    for path in (DIRECTORY / "size").glob("*.jsonl"):
+        assert f"{path.stem}: size over equal queues" in settings
 
 
 def test_an_unknown_cell_is_refused(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]

@@ -1,8 +1,9 @@
 """Saba's claim on real ports: recorded rounds, judged by the rules of docs/saba-hypotheses.md.
 
 Records are those of `python -m weft.studies.saba.live`, with every round, also the rejected ones.
-No cell is left out because a model predicts no gain for it. Entry points: `LIVE`, `read_cell`,
-`judge_cell`.
+No cell is left out because a model predicts no gain for it. A way that a set-up does not need to
+count is compared with equal queues on the set-ups that have it; so is the controller's default, by
+size. Entry points: `LIVE`, `read_cell`, `read_comparison`, `judge_cell`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,27 @@ from weft.studies.saba.evaluation.judgement import (
     judge_regime,
     judge_regimes,
 )
-from weft.studies.saba.live.campaign import find_complete_seeds, is_good, read_profiles
+from weft.studies.saba.live.campaign import (
+    SEEDS,
+    count_times,
+    find_complete_seeds,
+    is_good,
+    list_needed_ways,
+    read_profiles,
+)
 from weft.studies.saba.live.cells import CELLS, DURATION_S, Cell
-from weft.studies.saba.live.port_ways import EQUAL, LIVE_WAYS, ONE, PLACEBO, SABA, list_ways
+from weft.studies.saba.live.port_ways import (
+    CAPS,
+    EQUAL,
+    LENDING,
+    LIVE_WAYS,
+    ONE,
+    PLACEBO,
+    PROFILE_SIZE,
+    SABA,
+    SIZE,
+    SRPT,
+)
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.table_curves import COLOURS, name_axes
 
@@ -47,6 +66,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DIRECTORY = RECORDED / "live"
+SIZES = "size"  # rounds of equal queues and by size alone
 SYSTEM = "jobs and programs in network namespaces, HTB queues of 20 Mb/s"
 PLACE = "Section 4.6"
 SATURATED = 0.8
@@ -75,6 +95,10 @@ class LiveCell:
         )
 
     @property
+    def is_complete(self) -> bool:
+        return len(self.evaluation.seeds) >= SEEDS
+
+    @property
     def must_saturate(self) -> bool:
         return self.cell.is_favourable or (self.cell.load or 0.0) >= 2
 
@@ -86,35 +110,97 @@ def judge_cell(live: LiveCell) -> CellWord:
 
 
 def read_cell(cell: Cell, directory: Path = DIRECTORY) -> LiveCell | None:
-    """None before one set-up has a good round of every way."""
-    path = directory / f"{cell.name}.jsonl"
-    records = [*read_records(path).records] if path.exists() else []
-    ways = list_ways(cell.count)
-    seeds = find_complete_seeds(records, ways)
-    if not seeds:
+    """None before one set-up has a good round of every way that it needs."""
+    records = _read_rounds(cell, directory)
+    ways = list_needed_ways(cell)
+    evaluation = _evaluate(cell, records, ways, directory)
+    if evaluation is None:
         return None
-    good = {
-        (int(str(r.settings["seed"])), str(r.settings["way"])): r
-        for r in reversed(records)
-        if is_good(r)
-    }
-    busy = [_read_scalar(good[seed, EQUAL], "busy") for seed in seeds]
+    good = _find_good(records)
+    busy = [_read_scalar(good[seed, EQUAL], "busy") for seed in evaluation.seeds]
     return LiveCell(
         cell=cell,
-        evaluation=Evaluation(
-            seeds=tuple(seeds),
-            workloads=tuple(_read_workloads(good[seed, ONE]) for seed in seeds),
-            completions={
-                way: tuple(_read_completions(cell, good[seed, way]) for seed in seeds)
-                for way in ways
-            },
-            alone=tuple(_find_alone(cell, good[seed, ONE], directory) for seed in seeds),
-            busiest_s=(nan,) * len(seeds),
-        ),
+        evaluation=evaluation,
         busy=float(np.mean(busy)),
         rejected=sum(not is_good(record) for record in records),
         rounds=len(records),
     )
+
+
+def _read_rounds(cell: Cell, directory: Path) -> list[Record]:
+    path = directory / f"{cell.name}.jsonl"
+    return [*read_records(path).records] if path.exists() else []
+
+
+def _find_good(records: Sequence[Record]) -> dict[tuple[int, str], Record]:
+    """The first good round of each set-up and way."""
+    return {
+        (int(str(r.settings["seed"])), str(r.settings["way"])): r
+        for r in reversed(records)
+        if is_good(r)
+    }
+
+
+def _evaluate(
+    cell: Cell, records: Sequence[Record], ways: Sequence[str], directory: Path
+) -> Evaluation | None:
+    """Set-ups with a good round of each of these ways, equal queues among them."""
+    seeds = find_complete_seeds(records, ways)
+    if not seeds:
+        return None
+    good = _find_good(records)
+    return Evaluation(
+        seeds=tuple(seeds),
+        workloads=tuple(_read_workloads(good[seed, EQUAL]) for seed in seeds),
+        completions={
+            way: tuple(_read_completions(cell, good[seed, way]) for seed in seeds) for way in ways
+        },
+        alone=tuple(_find_alone(cell, good[seed, EQUAL], directory) for seed in seeds),
+        busiest_s=(nan,) * len(seeds),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A way over another one on the set-ups of a cell that have both."""
+
+    cell: Cell
+    way: str
+    over: str
+    estimate: Estimate
+    setups: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.way} over {self.over}"
+
+    @property
+    def setting(self) -> str:
+        return f"{self.cell.name}: {self.name}"
+
+    @property
+    def word(self) -> str:
+        """By the rule for size: the interval decides."""
+        if self.estimate.low > 1:
+            return "gains"
+        return "loses" if self.estimate.high < 1 else "undecided"
+
+
+def read_comparison(
+    cell: Cell, way: str, over: str = EQUAL, directory: Path = DIRECTORY
+) -> Comparison | None:
+    """From the rounds of a cell, or from those of equal queues and size alone."""
+    for place in (directory, directory / SIZES):
+        evaluation = _evaluate(cell, _read_rounds(cell, place), (EQUAL, way, over), directory)
+        if evaluation is not None:
+            return Comparison(
+                cell=cell,
+                way=way,
+                over=over,
+                estimate=compare_ways(evaluation, way, over),
+                setups=len(evaluation.seeds),
+            )
+    return None
 
 
 def _read_scalar(record: Record, name: str) -> float:
@@ -138,36 +224,58 @@ def _find_alone(cell: Cell, record: Record, directory: Path) -> np.ndarray:
     """A job's length as it was drawn; a program's time in its profile."""
     if cell.programs:
         profiles = read_profiles(directory, cell.programs)
-        return np.array([profiles[name].profile.baseline for name in _read_workloads(record)])
+        programs = [profiles[name] for name in _read_workloads(record)]
+        return np.array([each.profile.baseline * count_times(each) for each in programs])
     lengths = [job.partition(":")[2] for job in str(record.settings["jobs"]).split()]
     return np.array([float(length) for length in lengths])
 
 
 @cache
 def read_cells() -> Mapping[str, LiveCell]:
-    cells = {name: read_cell(cell) for name, cell in CELLS.items()}
+    """Cells of the thesis's question."""
+    cells = {
+        name: read_cell(cell) for name, cell in CELLS.items() if SABA in list_needed_ways(cell)
+    }
     return {name: live for name, live in cells.items() if live is not None}
+
+
+_COMPARED = (
+    *((way, EQUAL) for way in (SIZE, PROFILE_SIZE, CAPS, LENDING, SRPT)),
+    (SIZE, PROFILE_SIZE),
+)
+
+
+@cache
+def read_comparisons() -> Sequence[Comparison]:
+    """Of ways that are no part of a cell's own evaluation."""
+    read = [
+        read_comparison(cell, way, over)
+        for cell in CELLS.values()
+        for way, over in _COMPARED
+        if cell.ways or way not in LIVE_WAYS
+    ]
+    return [comparison for comparison in read if comparison is not None]
 
 
 # ---- The study --------------------------------------------------------------------------------
 
 
+def _add_estimate(quantities: dict[str, Quantity], name: str, estimate: Estimate) -> None:
+    for end, value in (("", estimate.value), (".low", estimate.low), (".high", estimate.high)):
+        if isfinite(value):
+            quantities[name + end] = Scalar(value, "1")
+
+
 def _list_quantities(live: LiveCell) -> Mapping[str, Quantity]:
     quantities: dict[str, Quantity] = {}
-
-    def add(name: str, estimate: Estimate) -> None:
-        for end, value in (("", estimate.value), (".low", estimate.low), (".high", estimate.high)):
-            if isfinite(value):
-                quantities[name + end] = Scalar(value, "1")
-
     for way in live.evaluation.completions:
-        add(f"{way}.speedup", compare_ways(live.evaluation, way, ONE))
-        add(f"{way}.over_equal", compare_ways(live.evaluation, way, EQUAL))
+        _add_estimate(quantities, f"{way}.speedup", compare_ways(live.evaluation, way, ONE))
+        _add_estimate(quantities, f"{way}.over_equal", compare_ways(live.evaluation, way, EQUAL))
         quantities[f"{way}.mean_slowdown"] = Scalar(live.evaluation.mean_slowdown(way), "1")
         quantities[f"{way}.worst_slowdown"] = Scalar(live.evaluation.worst_slowdown(way), "1")
-    add("isolation", live.product.isolation)
-    add("sensitivity", live.product.sensitivity)
-    add("over the placebo", live.product.over_placebo)
+    _add_estimate(quantities, "isolation", live.product.isolation)
+    _add_estimate(quantities, "sensitivity", live.product.sensitivity)
+    _add_estimate(quantities, "over the placebo", live.product.over_placebo)
     quantities["busy"] = Scalar(live.busy, "1")
     quantities["set-ups"] = Scalar(len(live.evaluation.seeds), "1")
     return quantities
@@ -178,26 +286,39 @@ def _point(live: LiveCell) -> Point:
     return record_point(name, {"cell": name}, partial(_list_quantities, live), SYSTEM, name)
 
 
+def _list_compared(comparison: Comparison) -> Mapping[str, Quantity]:
+    quantities: dict[str, Quantity] = {"set-ups": Scalar(comparison.setups, "1")}
+    _add_estimate(quantities, comparison.name, comparison.estimate)
+    return quantities
+
+
+def _compared_point(comparison: Comparison) -> Point:
+    settings = {"cell": comparison.cell.name, "compared": comparison.name}
+    list_quantities = partial(_list_compared, comparison)
+    return record_point(comparison.setting, settings, list_quantities, SYSTEM, comparison.cell.name)
+
+
 _ROWS = ("isolation", "sensitivity", "over the placebo")
 
 
 def _rows(live: LiveCell) -> list[Observation]:
     names = [*_ROWS, *(f"{way}.speedup" for way in live.evaluation.completions if way != ONE)]
-    return [
-        Observation(
-            setting=live.cell.name,
-            quantity=name.replace(".speedup", " over one queue"),
-            unit="1",
-            kind="value",
-            read=partial(_read_quantity, live.cell.name, name),
-            published=None,
-            place=PLACE,
-            source="measurement",
-            system=SYSTEM,
-            tolerance=ANOTHER_SYSTEM,
-        )
-        for name in names
-    ]
+    return [_row(live.cell.name, name) for name in names]
+
+
+def _row(setting: str, name: str) -> Observation:
+    return Observation(
+        setting=setting,
+        quantity=name.replace(".speedup", " over one queue"),
+        unit="1",
+        kind="value",
+        read=partial(_read_quantity, setting, name),
+        published=None,
+        place=PLACE,
+        source="measurement",
+        system=SYSTEM,
+        tolerance=ANOTHER_SYSTEM,
+    )
 
 
 def _read_quantity(setting: str, name: str, records: Records) -> float:
@@ -208,9 +329,16 @@ def _judge_cell(live: LiveCell, _: Records) -> Verdict:
     word, product = judge_cell(live), live.product
     holds = {"confirmed": True, "at or below 1": False, "equal to the placebo": False}.get(word)
     evidence = (
-        f"{word}: over equal queues {product.sensitivity}, over the placebo "
-        f"{product.over_placebo}; {len(live.evaluation.seeds)} set-ups, port {live.busy:.0%} busy"
+        f"{word}{'' if live.is_complete else ' (indicative)'}: over equal queues "
+        f"{product.sensitivity}, over the placebo {product.over_placebo}; "
+        f"{len(live.evaluation.seeds)} set-ups, port {live.busy:.0%} busy"
     )
+    return Verdict(holds=holds, evidence=evidence)
+
+
+def _judge_comparison(comparison: Comparison, _: Records) -> Verdict:
+    holds = {"gains": True, "loses": False}.get(comparison.word)
+    evidence = f"{comparison.word}: {comparison.estimate}; {comparison.setups} set-ups"
     return Verdict(holds=holds, evidence=evidence)
 
 
@@ -253,30 +381,49 @@ def _draw_cells(cells: Sequence[LiveCell], ax: Axes, _: Result) -> None:
     name_axes(ax, "speedup over equal queues, measured, with 95 % interval", "cell")
 
 
-def build_live(cells: Sequence[LiveCell]) -> Study:
+def _claim_cells(cells: Sequence[LiveCell]) -> list[Claim]:
+    return [
+        _claim(
+            "Weights by sensitivity make jobs faster than equal queues, and than permuted "
+            "weights, in at least one cell.",
+            partial(_judge_all, cells),
+        ),
+        *(
+            _claim(
+                f"{live.cell.name}: weights by sensitivity make jobs faster than equal queues "
+                "and than permuted weights.",
+                partial(_judge_cell, live),
+            )
+            for live in cells
+        ),
+    ]
+
+
+def _claim_sizes(comparisons: Sequence[Comparison]) -> list[Claim]:
+    faster = {EQUAL: "than equal queues", PROFILE_SIZE: "than sizes of profiles do"}
+    return [
+        _claim(
+            f"{comparison.cell.name}: weights by size make jobs faster {faster[comparison.over]}.",
+            partial(_judge_comparison, comparison),
+        )
+        for comparison in comparisons
+        if comparison.way == SIZE
+    ]
+
+
+def build_live(cells: Sequence[LiveCell], comparisons: Sequence[Comparison] = ()) -> Study:
     return Study(
         name="saba-real",
         title="Ways to share real ports: what do weights by sensitivity bring?",
         paper=SABA_PAPER,
         place=PLACE,
         system=SYSTEM,
-        points=tuple(map(_point, cells)),
-        observations=tuple(row for live in cells for row in _rows(live)),
-        claims=(
-            _claim(
-                "Weights by sensitivity make jobs faster than equal queues, and than permuted "
-                "weights, in at least one cell.",
-                partial(_judge_all, cells),
-            ),
-            *(
-                _claim(
-                    f"{live.cell.name}: weights by sensitivity make jobs faster than equal queues "
-                    "and than permuted weights.",
-                    partial(_judge_cell, live),
-                )
-                for live in cells
-            ),
+        points=(*map(_point, cells), *map(_compared_point, comparisons)),
+        observations=(
+            *(row for live in cells for row in _rows(live)),
+            *(_row(comparison.setting, comparison.name) for comparison in comparisons),
         ),
+        claims=(*_claim_cells(cells), *_claim_sizes(comparisons)),
         panels=(partial(_draw_cells, cells),) if cells else (),
         notes=(
             "TCP over HTB queues, not InfiniBand lanes: it tests what weights bring, not isolation "
@@ -291,4 +438,4 @@ def build_live(cells: Sequence[LiveCell]) -> Study:
     )
 
 
-LIVE = build_live(tuple(read_cells().values()))
+LIVE = build_live(tuple(read_cells().values()), read_comparisons())

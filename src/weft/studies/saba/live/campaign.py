@@ -30,9 +30,11 @@ from weft.studies.saba.live.cells import (
     DURATION_S,
     HOSTS,
     LIMIT_S,
+    LONG_LIMIT_S,
     PROFILE_LOOPS,
     PROFILE_S,
     RATE_BPS,
+    SPARK,
     WORKLOADS,
     Cell,
     DrawnJob,
@@ -52,11 +54,13 @@ from weft.studies.saba.live.rounds import (
     Lateness,
     Outcome,
     ProgramStage,
+    ServiceStage,
     Stage,
     keep_testbed,
     open_job_stage,
     open_lateness,
     open_program_stage,
+    open_service_stage,
     run_round,
 )
 
@@ -66,6 +70,7 @@ ATTEMPTS = 3
 LATE = 0.02  # of a round's time
 PROGRAM_SHARES = PAPER_SHARES[1:]  # four of them have floors of 0.1 at most
 PROFILES = "profiles"
+WARMING = 3  # runs of a service before the first that counts: they are compiled while they run
 
 Report = Callable[[str], None]
 
@@ -79,23 +84,38 @@ def build_wiring() -> Wiring:
 
 def profile_workloads(names: Sequence[str], directory: Path, testbed: str, report: Report) -> None:
     """Runs each alone with all links capped, and fits its model; those that are there stay."""
+    for name in _list_unprofiled(names, directory):
+        with _open_alone(name, testbed) as stage:
+            _profile_workload(name, stage, directory, report)
+
+
+def profile_served(stage: ServiceStage, directory: Path, report: Report) -> None:
+    """The same, of programs whose services run; clients run once."""
+    for name in _list_unprofiled(stage.names, directory):
+        stage.delays_s = {stage.names.index(name): 0.0}
+        _profile_workload(name, stage, directory, report)
+
+
+def _list_unprofiled(names: Sequence[str], directory: Path) -> list[str]:
     (directory / PROFILES).mkdir(parents=True, exist_ok=True)
-    missing = [name for name in names if not _profile_path(directory, name).exists()]
-    for name in missing:
-        shares = PROGRAM_SHARES if name in APPLICATIONS else PAPER_SHARES
-        with _open_alone(name, testbed) as stage, open_lateness() as late:
-            runs = [_profile_in_time(stage, share, late) for share in shares]
-        profile = Profile(
-            name=name,
-            runs=tuple(runs),
-            command=APPLICATIONS[name].command if name in APPLICATIONS else (),
-            link_bps=RATE_BPS,
-            machine={"testbed": f"{len(HOSTS)} hosts, one switch"},
-            date=time.strftime("%Y-%m-%d", time.gmtime()),
-            notes=("bytes: of both ends of all links",),
-        )
-        write_text(str(_profile_path(directory, name)), to_json(fit_application(profile)))
-        report(f"{name}: " + ", ".join(f"{r.share:g}: {r.completion:.2f} s" for r in runs))
+    return [name for name in names if not _profile_path(directory, name).exists()]
+
+
+def _profile_workload(name: str, stage: Stage, directory: Path, report: Report) -> None:
+    shares = PROGRAM_SHARES if name in APPLICATIONS else PAPER_SHARES
+    with open_lateness() as late:
+        runs = [_profile_in_time(stage, share, late) for share in shares]
+    profile = Profile(
+        name=name,
+        runs=tuple(runs),
+        command=APPLICATIONS[name].repeat(1) if name in APPLICATIONS else (),
+        link_bps=RATE_BPS,
+        machine={"testbed": f"{len(HOSTS)} hosts, one switch"},
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        notes=("bytes: of both ends of all links",),
+    )
+    write_text(str(_profile_path(directory, name)), to_json(fit_application(profile)))
+    report(f"{name}: " + ", ".join(f"{r.share:g}: {r.completion:.2f} s" for r in runs))
 
 
 def _profile_path(directory: Path, name: str) -> Path:
@@ -105,8 +125,7 @@ def _profile_path(directory: Path, name: str) -> Path:
 @contextmanager
 def _open_alone(name: str, testbed: str) -> Iterator[Stage]:
     if name in APPLICATIONS:
-        commands = {name: APPLICATIONS[name].command}
-        with open_program_stage(testbed, commands) as programs:
+        with _open_programs([name], testbed) as programs:
             programs.delays_s = {0: 0.0}
             yield programs
         return
@@ -115,6 +134,22 @@ def _open_alone(name: str, testbed: str) -> Iterator[Stage]:
             build_job(WORKLOADS[name], name=name, level=1, length_s=PROFILE_S, loops=PROFILE_LOOPS)
         ]
         yield jobs
+
+
+@contextmanager
+def _open_programs(names: Sequence[str], testbed: str) -> Iterator[ProgramStage | ServiceStage]:
+    """Programs of a cell, all with a service or none."""
+    commands = {name: APPLICATIONS[name].repeat(1) for name in names}
+    services = {name: APPLICATIONS[name].service for name in names if APPLICATIONS[name].service}
+    if not services:
+        with open_program_stage(testbed, commands) as programs:
+            yield programs
+        return
+    with open_service_stage(testbed, services, commands) as served:
+        for number in [*range(len(names))] * WARMING:
+            served.delays_s = {number: 0.0}
+            served.run(LONG_LIMIT_S, lambda: None)
+        yield served
 
 
 def _profile_in_time(stage: Stage, share: float, late: Lateness) -> Run:
@@ -128,14 +163,15 @@ def _profile_in_time(stage: Stage, share: float, late: Lateness) -> Run:
 
 
 def _profile_run(stage: Stage, share: float) -> Run:
-    """Every port has one queue for the job, at the share of its rate."""
+    """Every port has a queue for each job that there may be, at the share of its rate."""
+    count = len(stage.clients) if isinstance(stage, ServiceStage) else 1
     outcome = run_round(
         stage,
         way=EQUAL,
-        weights=(0.99,),
-        total_bytes=(1.0,),
+        weights=(0.99 / count,) * count,
+        total_bytes=(1.0,) * count,
         is_loop=False,
-        limit_s=LIMIT_S,
+        limit_s=LONG_LIMIT_S if isinstance(stage, ServiceStage) else LIMIT_S,
         rate_bps=RATE_BPS * share,
     )
     return Run(share=share, completion=outcome.completions_s[0], bytes=sum(outcome.passed_bytes))
@@ -172,7 +208,7 @@ class _SetUp:
     def list_bytes(self) -> list[float]:
         """What each job passes at both ends of all links: as profiled, by its length."""
         return [
-            self._read_bytes(job.workload) * (job.length_s / PROFILE_S if job.length_s else 1.0)
+            self._read_bytes(job.workload) * scale_profile(job, self.profiles[job.workload])
             for job in self.drawn
         ]
 
@@ -195,8 +231,19 @@ class _SetUp:
 
     def list_delays(self) -> dict[int, float]:
         """When programs start: a part of what the shortest of them takes alone."""
-        least_s = min(self.profiles[name].profile.baseline for name in self.workloads)
+        programs = [self.profiles[name] for name in self.workloads]
+        least_s = min(each.profile.baseline * count_times(each) for each in programs)
         return {n: job.start_s * least_s for n, job in enumerate(self.drawn)}
+
+
+def count_times(profiled: Profiled) -> int:
+    """How often a program runs in a round."""
+    return APPLICATIONS[profiled.name].count_times(profiled.profile.baseline)
+
+
+def scale_profile(job: DrawnJob, profiled: Profiled) -> float:
+    """How often the job has the profiled data."""
+    return count_times(profiled) if job.workload in APPLICATIONS else job.length_s / PROFILE_S
 
 
 def list_needed_ways(cell: Cell) -> tuple[str, ...]:
@@ -221,13 +268,18 @@ def run_cell(
     wanted = tuple(ways) or list_needed_ways(cell)
     path = directory / f"{cell.name}.jsonl"
     records = [*read_records(path).records] if path.exists() else []
-    names = cell.programs or tuple(WORKLOADS)
-    profiles = read_profiles(directory, names)
     with (
         open_lateness() as late,
         _open_stage(cell, testbed) as stage,
         RecordWriter(str(path)) as writer,
     ):
+        if isinstance(stage, ServiceStage):
+            profile_served(stage, directory, report)
+        profiles = read_profiles(directory, cell.programs or tuple(WORKLOADS))
+        if isinstance(stage, ServiceStage):
+            stage.clients = [
+                APPLICATIONS[name].repeat(count_times(profiles[name])) for name in stage.names
+            ]
         for seed in seeds or range(1, MOST_SEEDS + 1):
             if len(find_complete_seeds(records, wanted)) >= SEEDS:
                 break
@@ -275,10 +327,9 @@ def find_complete_seeds(records: Sequence[Record], ways: Sequence[str]) -> list[
 
 
 @contextmanager
-def _open_stage(cell: Cell, testbed: str) -> Iterator[JobStage | ProgramStage]:
+def _open_stage(cell: Cell, testbed: str) -> Iterator[JobStage | ProgramStage | ServiceStage]:
     if cell.programs:
-        commands = {name: APPLICATIONS[name].command for name in cell.programs}
-        with open_program_stage(testbed, commands) as programs:
+        with _open_programs(cell.programs, testbed) as programs:
             yield programs
         return
     with open_job_stage(testbed) as jobs:
@@ -286,7 +337,11 @@ def _open_stage(cell: Cell, testbed: str) -> Iterator[JobStage | ProgramStage]:
 
 
 def _run_round(
-    stage: JobStage | ProgramStage, setup: _SetUp, way: str, attempt: int, late: Lateness
+    stage: JobStage | ProgramStage | ServiceStage,
+    setup: _SetUp,
+    way: str,
+    attempt: int,
+    late: Lateness,
 ) -> Record:
     if isinstance(stage, JobStage):
         stage.jobs = setup.build_jobs()
@@ -372,8 +427,8 @@ def run_campaign(
 ) -> bool:
     """The cells of these names, one after another, on a testbed of this name."""
     with keep_testbed(testbed, build_wiring()):
-        wanted = {w for name in names for w in (CELLS[name].programs or tuple(WORKLOADS))}
-        profile_workloads(sorted(wanted), directory, testbed, report)
+        needed = {w for name in names for w in (CELLS[name].programs or tuple(WORKLOADS))}
+        profile_workloads(sorted(needed - {*SPARK}), directory, testbed, report)
         return all(
             run_cell(
                 CELLS[name], directory, testbed, report, ways=ways, seeds=seeds, until_s=until_s

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import ceil, exp, log
 from random import Random
 
 from weft.jobs import Job
@@ -54,25 +54,45 @@ WORKLOADS: Mapping[str, Workload] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A real program: its command, and which data and processor it needs none of."""
+    """A real program; TIMES in its command is how often it runs: once while it is profiled.
+
+    In a round it runs as often as it takes to last `least_s` alone. `service` answers it, stays
+    while all rounds run, and says `ready` when it can.
+    """
 
     name: str
     command: tuple[str, ...]
+    service: tuple[str, ...] = ()
+    least_s: float = 0.0
+
+    def count_times(self, profiled_s: float) -> int:
+        """In a round, if it takes so long alone."""
+        return max(1, ceil(self.least_s / profiled_s))
+
+    def repeat(self, times: int) -> tuple[str, ...]:
+        return tuple(str(times) if word == "TIMES" else word for word in self.command)
 
 
-def _list_applications() -> Mapping[str, Application]:
-    lines = {
-        "rsync": "examples/applications/rsync files-0.25",
-        "pg-dump": "examples/applications/pg_dump tables-0.25",
-        "mpi-sgd": "examples/applications/mpi 3 sgd.py 9 60000 50",
-        "mpi-stencil": "examples/applications/mpi 3 stencil.py 25 100 10000",
-    }
-    return {
-        name: Application(name=name, command=tuple(line.split())) for name, line in lines.items()
-    }
-
-
-APPLICATIONS = _list_applications()
+_PLACE = "examples/applications"
+PROGRAMS: Mapping[str, Application] = {
+    name: Application(name=name, command=tuple(f"{_PLACE}/{line}".split()))
+    for name, line in (
+        ("rsync", "rsync files-0.25"),
+        ("pg-dump", "pg_dump tables-0.25"),
+        ("mpi-sgd", "mpi 3 sgd.py 9 60000 50"),
+        ("mpi-stencil", "mpi 3 stencil.py 25 100 10000"),
+    )
+}
+SPARK: Mapping[str, Application] = {
+    f"spark-{job}": Application(
+        name=f"spark-{job}",
+        command=(f"{_PLACE}/spark", job, "TIMES", str(number)),
+        service=(f"{_PLACE}/spark", "serve", str(number), *HOSTS),
+        least_s=LONG_S[0],
+    )
+    for number, job in enumerate(("lr", "sort"))
+}
+APPLICATIONS = {**PROGRAMS, **SPARK}
 SPREAD = 0.2  # of its time alone, by which the start of an application differs
 
 
@@ -110,7 +130,10 @@ CELLS: Mapping[str, Cell] = {
         Cell(name="favourable-8", count=8, load=None, is_favourable=True),
         Cell(name="loops-2-1", count=2, load=1.0, is_loop=True),
         Cell(name="loops-8-2", count=8, load=2.0, is_loop=True),
-        Cell(name="programs-4", count=4, load=None, programs=tuple(APPLICATIONS)),
+        Cell(name="programs-4", count=4, load=None, programs=tuple(PROGRAMS)),
+        Cell(
+            name="spark-2", count=2, load=None, programs=tuple(SPARK), is_long=True, ways=LONG_WAYS
+        ),
         Cell(name="batch-10-4", count=10, load=4.0),
         Cell(name="long-4-2", count=4, load=2.0, is_long=True, ways=LONG_WAYS),
         Cell(name="long-8-2", count=8, load=2.0, is_long=True, ways=LONG_WAYS),

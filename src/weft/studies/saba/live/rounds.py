@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
 from multiprocessing.connection import Connection
@@ -22,12 +24,16 @@ from typing import Protocol
 
 import numpy as np
 
+from weft.corun.rounds import application_dscp
 from weft.corun.run_rounds import Job as Program
 from weft.corun.run_rounds import TestbedRunner, open_testbed_runner
+from weft.errors import InputError
 from weft.host.machine.processes import end_with_parent
 from weft.host.net.caps import ChangedEnds, change_ends
+from weft.host.net.marking import open_marked_group
 from weft.host.net.weighted_queues import change_queues, open_counters, set_queues
 from weft.host.testbed import persistent
+from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.jobs import Job
 from weft.measure.jobs.run_jobs import Site, open_testbed_site, run_jobs
@@ -37,6 +43,8 @@ from weft.studies.saba.live.port_ways import SRPT, build_live_queues, order_by_b
 SAMPLE_S = 0.2
 TICK_S, SPARE_S = 0.01, 0.005
 CALM_S = 1.0
+CLIENT_HOST = "h1"
+POLL_S, SERVICE_END_S = 0.05, 30.0
 PRECEDENCE = -10  # as of nice
 
 Tick = Callable[[], None]
@@ -127,6 +135,85 @@ def open_program_stage(
     programs = [Program(name=name, command=tuple(argv)) for name, argv in commands.items()]
     with open_testbed_runner(testbed, None, programs) as runner:
         yield ProgramStage(runner=runner, ends=runner.ends)
+
+
+@dataclass(slots=True, kw_only=True)
+class ServiceStage:
+    """Clients of services that stay, each started after its delay."""
+
+    bed: Testbed
+    ends: ChangedEnds
+    names: Sequence[str]
+    clients: Sequence[Sequence[str]]
+    delays_s: Mapping[int, float] = field(default_factory=dict)
+
+    def run(self, limit_s: float, tick: Tick) -> list[float]:
+        began_s = time.monotonic()
+        waiting = sorted((delay_s, n) for n, delay_s in self.delays_s.items())
+        running: dict[int, tuple[float, subprocess.Popen[bytes]]] = {}
+        took: dict[int, float] = {}
+        while len(took) < len(self.delays_s) and time.monotonic() < began_s + limit_s:
+            while waiting and time.monotonic() >= began_s + waiting[0][0]:
+                number = waiting.pop(0)[1]
+                process = self.bed.spawn(CLIENT_HOST, self.clients[number])
+                running[number] = (time.monotonic(), process)
+            time.sleep(POLL_S)
+            for number, (started_s, process) in [*running.items()]:
+                if (status := process.poll()) is not None:
+                    _check_status(self.clients[number], status)
+                    took[number] = time.monotonic() - started_s
+                    del running[number]
+            tick()
+        for _, process in running.values():
+            process.kill()
+            process.wait()
+        return [took.get(n, limit_s) for n in sorted(self.delays_s)]
+
+
+def _check_status(command: Sequence[str], status: int) -> None:
+    if status:
+        raise InputError(" ".join(command), f"ended with exit status {status}", "see its service")
+
+
+@contextmanager
+def open_service_stage(
+    testbed: str, services: Mapping[str, Sequence[str]], clients: Mapping[str, Sequence[str]]
+) -> Iterator[ServiceStage]:
+    """Starts the services, each marked with its number, and waits until they are ready."""
+    bed = persistent.find_testbed(testbed)
+    with change_ends(bed.all_ends()) as ends, ExitStack() as stack:
+        processes = []
+        for number, (name, command) in enumerate(services.items()):
+            group = stack.enter_context(
+                open_marked_group(f"{testbed}-{name}", application_dscp(number))
+            )
+            process = bed.spawn(
+                CLIENT_HOST,
+                command,
+                join=group.join,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            take_precedence(process.pid)
+            stack.callback(_end_service, process)
+            processes.append(process)
+        for name, process in zip(services, processes, strict=True):
+            assert process.stdout is not None
+            if process.stdout.readline() != b"ready\n":
+                raise InputError(name, "its service ended before it was ready", "start it by hand")
+        yield ServiceStage(
+            bed=bed, ends=ends, names=[*services], clients=[clients[name] for name in services]
+        )
+
+
+def _end_service(process: subprocess.Popen[bytes]) -> None:
+    """It removes its files itself; the end of its group ends what it leaves."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(SERVICE_END_S)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -151,11 +152,15 @@ NOBODY = 65534
 CONNECTIONS = 2000
 CALLS_PER_S = 20  # of one identity, as many as one of the others makes
 COST, BURST = 4, 400  # tokens
-OVERLOAD = 100
+OVERLOAD, FLOOD_PER_S = 100, 125 * CALLS_PER_S
+BUSIER = 0.3  # of a processor: the controller's time beside the flood, more than alone
 
 
 def test_beside_one_user_s_overload_the_others_p99_is_at_most_twice_what_it_is_alone() -> None:
-    """Whatever connections it has, one user is served so many calls; it makes 100 times as many."""
+    """Whatever connections it has, one user is served so many calls; it makes 100 times as many.
+
+    The controller's processor time is bounded too, which can be told on a busy machine.
+    """
     if os.geteuid() != 0:
         pytest.skip("root: the flood is another user's")
     with tempfile.TemporaryDirectory(prefix="weft-") as name:
@@ -163,30 +168,68 @@ def test_beside_one_user_s_overload_the_others_p99_is_at_most_twice_what_it_is_a
         quota = f"[quotas]\nrate_per_s = {COST * CALLS_PER_S}\n[limits]\nburst = {BURST}\n"
         with controlling(Path(name), more=quota) as control:
             for _ in range(TRIES):
-                with watched() as machine:
+                with watched() as machine, use_of(control) as alone_use:
                     alone = renewals(control)
-                beside, counts, seconds = renew_beside_a_user(control)
-                asked, served = sum(counts.values()) / seconds, counts["done"] / seconds
+                beside, flood = renew_beside_a_user(control)
                 print(
-                    f"one user, {CONNECTIONS} connections: {asked:.0f} calls/s, {served:.0f} "
-                    f"served; others' p99 {1e3 * p99(alone):.1f} -> {1e3 * p99(beside):.1f} ms"
+                    f"one user, {CONNECTIONS} connections: {flood.sent_per_s:.0f} calls/s, "
+                    f"{flood.served_per_s:.0f} served, {flood.refused_per_s:.0f} refused; others' "
+                    f"p99 {1e3 * p99(alone):.1f} -> {1e3 * p99(beside):.1f} ms; controller "
+                    f"{alone_use.share:.0%} -> {flood.use.share:.0%} of a processor"
                 )
-                if p99(beside) <= 2 * p99(alone) + CLOCK_S and asked >= OVERLOAD * CALLS_PER_S:
+                is_met = p99(beside) <= 2 * p99(alone) + CLOCK_S
+                if is_met and flood.sent_per_s >= OVERLOAD * CALLS_PER_S:
                     break
-    assert counts["done"] <= CALLS_PER_S * (seconds + 1) + BURST / COST
-    is_met = p99(beside) <= 2 * p99(alone) + CLOCK_S and asked >= OVERLOAD * CALLS_PER_S
+    assert flood.served <= CALLS_PER_S * (flood.seconds + 1) + BURST / COST
+    assert flood.use.share <= alone_use.share + BUSIER
     if not is_met and machine.busy > BUSY:
         pytest.skip(f"processors {machine.busy:.0%} busy without the flood")
-    assert asked >= OVERLOAD * CALLS_PER_S
-    assert p99(beside) <= 2 * p99(alone) + CLOCK_S
+    assert flood.sent_per_s >= OVERLOAD * CALLS_PER_S
+    assert is_met
 
 
-def renew_beside_a_user(control: ControlProcess) -> tuple[list[float], dict[str, int], float]:
-    """The others' times, what the user's calls came to, and in how many seconds."""
+@dataclass
+class Use:
+    """The part of a processor that a controller took."""
+
+    share: float = 0.0
+
+
+@contextmanager
+def use_of(control: ControlProcess) -> Iterator[Use]:
+    use, began_s, before_s = Use(), time.monotonic(), control.cpu_s
+    yield use
+    use.share = (control.cpu_s - before_s) / (time.monotonic() - began_s)
+
+
+@dataclass(frozen=True)
+class Flood:
+    sent: int
+    served: int
+    refused: int
+    seconds: float
+    use: Use
+
+    @property
+    def sent_per_s(self) -> float:
+        return self.sent / self.seconds
+
+    @property
+    def served_per_s(self) -> float:
+        return self.served / self.seconds
+
+    @property
+    def refused_per_s(self) -> float:
+        return self.refused / self.seconds
+
+
+def renew_beside_a_user(control: ControlProcess) -> tuple[list[float], Flood]:
+    """The others' times, and what the user's calls came to."""
     script = str(SUPPORT / "identity_flood.py")
     path = str(control.folder / "control.sock")
+    numbers = [str(number) for number in (NOBODY, CONNECTIONS, FLOOD_PER_S)]
     process = subprocess.Popen(
-        [sys.executable, "-S", script, path, str(NOBODY), str(CONNECTIONS)],
+        [sys.executable, "-S", script, path, *numbers],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -194,11 +237,14 @@ def renew_beside_a_user(control: ControlProcess) -> tuple[list[float], dict[str,
     try:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "begun"
-        began = time.monotonic()
+        began_s = time.monotonic()
         time.sleep(BURST_S)
-        times = renewals(control)
+        with use_of(control) as use:
+            times = renewals(control)
         output, _ = process.communicate(timeout=30)
-        return times, json.loads(output), time.monotonic() - began
+        seconds, counts = time.monotonic() - began_s, json.loads(output)
+        flood = Flood(counts["sent"], counts["done"], counts["refused"], seconds, use)
+        return times, flood
     finally:
         process.kill()
         process.wait()

@@ -107,6 +107,12 @@ class ControlProcess:
         return int(status.partition("VmRSS:")[2].split()[0])
 
     @property
+    def cpu_s(self) -> float:
+        """Processor time that it has had."""
+        user, system = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 

@@ -1,8 +1,11 @@
-"""Many connections of one user to the controller's socket: `identity_flood.py PATH USER COUNT`.
+"""Many connections of one user to the controller's socket.
 
-Each sends its next request as soon as the last one is answered or refused. Prints `begun` once all
-are connected, and, when its standard input ends, how many were done and how many refused. It
-imports nothing after it has changed its user, who may not be allowed to read Python's files.
+    identity_flood.py PATH USER CONNECTIONS CALLS_PER_S
+
+Sends so many requests a second, over one connection after the other, whether or not those before
+are answered. Prints `begun` once all are connected, and, when its standard input ends, how many
+were sent, done and refused. It imports nothing after it has changed its user, who may not be
+allowed to read Python's files.
 """
 
 import asyncio
@@ -10,27 +13,34 @@ import json
 import os
 import struct
 import sys
+import time
 
 REQUEST = json.dumps({"call": "Renew", "id": "calm#1"}).encode()
 FRAME = struct.pack(">I", len(REQUEST)) + REQUEST
-COUNTS = {"done": 0, "refused": 0}
+COUNTS = {"sent": 0, "done": 0, "refused": 0}
+TICK_S = 0.01
 
 
-async def ask(path, begun):
-    reader, writer = await asyncio.open_unix_connection(path)
-    begun.release()
+async def read_answers(reader):
     while True:
-        writer.write(FRAME)
         (length,) = struct.unpack(">I", await reader.readexactly(4))
         answer = await reader.readexactly(length)
         COUNTS["refused" if b"RESOURCE_EXHAUSTED" in answer else "done"] += 1
 
 
-async def flood(path, count):
-    begun = asyncio.Semaphore(0)
-    tasks = [asyncio.create_task(ask(path, begun)) for _ in range(count)]
-    for _ in tasks:
-        await begun.acquire()
+async def send(writers, calls_per_s):
+    began_s = time.monotonic()
+    while True:
+        for _ in range(int((time.monotonic() - began_s) * calls_per_s) - COUNTS["sent"]):
+            writers[COUNTS["sent"] % len(writers)].write(FRAME)
+            COUNTS["sent"] += 1
+        await asyncio.sleep(TICK_S)
+
+
+async def flood(path, count, calls_per_s):
+    lines = [await asyncio.open_unix_connection(path) for _ in range(count)]
+    tasks = [asyncio.create_task(read_answers(reader)) for reader, _ in lines]
+    tasks.append(asyncio.create_task(send([writer for _, writer in lines], calls_per_s)))
     print("begun", flush=True)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, ended.set)
@@ -42,4 +52,4 @@ async def flood(path, count):
 if __name__ == "__main__":
     os.nice(19)
     os.setuid(int(sys.argv[2]))
-    asyncio.run(flood(sys.argv[1], int(sys.argv[3])))
+    asyncio.run(flood(sys.argv[1], int(sys.argv[3]), float(sys.argv[4])))

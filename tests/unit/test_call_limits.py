@@ -69,6 +69,20 @@ def test_what_would_wait_too_long_is_refused_after_a_pause_and_costs_nothing(clo
     assert clock.now_s == paused_s  # those came during the pause
 
 
+def test_refusals_of_one_identity_are_paced_however_many_callers_it_has(clock: Clock) -> None:
+    limits = Limits(rate_per_s=100.0, burst=400.0, identity_rate_per_s=100.0)
+    rates = RateLimits(limits, clock)
+    run(rates.pace(rates.caller("first", "alice"), 10_000.0))
+    bucket = rates.caller("first", "alice").shared
+    now_s = clock.now_s
+    pauses = [bucket.queue_refusal(now_s) for _ in range(4000)]
+    assert pauses[0] < 0.5
+    assert pauses[-1] == pytest.approx(4000 / 500)
+    assert bucket.queue_refusal(now_s + 8.0) < 0.5  # nobody waits for those of long ago
+    assert max(bucket.queue_refusal(now_s) for _ in range(10**5)) <= 10.0
+    assert rates.caller("another", "bob").shared.queue_refusal(now_s) < 0.5
+
+
 def test_a_stream_is_slowed_down_however_much_it_sends(clock: Clock) -> None:
     rates = RateLimits(LIMITS, clock)
     run(rates.pace(rates.caller("a"), 1050.0))

@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -633,6 +634,27 @@ def test_idle_connections_make_room_for_new_ones(serve: Serve, tmp_path: Path) -
             assert reply["code"] == "FAILED_PRECONDITION"
         assert not first_reader.at_eof()
         assert await others[0][0].read() == b""
+        for _, writer in opened:
+            writer.close()
+        listener.close()
+        await server.close()
+
+    serve(body)
+
+
+def test_connections_that_wait_for_a_refusal_lock_nobody_out(serve: Serve, tmp_path: Path) -> None:
+    async def body(service: Service) -> None:
+        path = tmp_path / "control.sock"
+        rates = RateLimits(Limits(rate_per_s=1.0, burst=8.0), time.monotonic)
+        server = LocalServer(service.calls, service.limits, rates, no_tunnel, most_connections=3)
+        listener = await local_socket.start(server, Socket(path=path))
+        renewal = json.dumps({"call": "Renew", "id": "a#1"}).encode()
+        opened = [await asyncio.open_unix_connection(path) for _ in range(3)]
+        for _, writer in opened:
+            writer.write(4 * (struct.pack(">I", len(renewal)) + renewal))
+        await asyncio.sleep(0.1)
+        (reply,) = await exchange(path, renewal)
+        assert "slow down" in reply["error"], "it was heard, and not told that all are busy"
         for _, writer in opened:
             writer.close()
         listener.close()

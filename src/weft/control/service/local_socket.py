@@ -6,7 +6,8 @@ of length, big-endian, and a JSON object: `{"call": "Register", ...}` with the f
 request's message, answered by `{"ok": true, ...}` with those of the reply, or by
 `{"ok": false, "code": ..., "error": ...}`. Answers come in the order of requests.
 A full server makes room for a newcomer: it closes the connection that has been idle for longest, of
-the user with the most connections. Entry point: `start`. Units: bytes, seconds.
+the user with the most connections. One that waits to be admitted or refused counts as idle, so that
+a user with many calls locks nobody out. Entry point: `start`. Units: bytes, seconds.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Tunnel(Protocol):
 
 @dataclass(slots=True)
 class Connection:
-    """A client's connection: its process and user, and since when it has waited for a request."""
+    """A client's connection: its process and user, and since when no call of it is carried out."""
 
     pid: int
     user: int
@@ -150,7 +151,6 @@ class LocalServer:
                 await _send(writer, _encode_refusal("INVALID_ARGUMENT", f"frame: {length} bytes"))
                 return
             frame = await reader.readexactly(length)
-            connection.idle_since_s = None
             await _send(writer, await self._answer(frame, connection))
             connection.idle_since_s = time.monotonic()
             head = await reader.readexactly(_LENGTH.size)
@@ -163,6 +163,7 @@ class LocalServer:
         try:
             async with asyncio.timeout(longest_s):
                 await self._rates.admit(call.caller, CALL)
+                connection.idle_since_s = None
                 return await self._execute(call, *read_frame(frame))
         except Refused as error:
             return _encode_refusal(error.code, str(error))

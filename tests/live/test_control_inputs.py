@@ -322,6 +322,7 @@ def raw_frames(made: ControlProcess, rng: random.Random) -> None:
 
 FAST = "[limits]\nrate_per_s = 1e6\nburst = 2e6\n"  # so that it looks at all of them
 AHEAD = 50
+REQUESTS_EACH = 500  # whole ones of each call, to be bent
 CODES = {code.name for code in grpc.StatusCode} - {"UNKNOWN", "INTERNAL", "UNAVAILABLE"}
 
 
@@ -343,19 +344,24 @@ def check_goes_on(made: ControlProcess, memory_kib: int, began: float, what: str
 def test_bent_requests_over_grpc_are_refused_one_by_one(tmp_path: Path) -> None:
     need_time("test-control")
     rng, codes = random.Random(SEED + 5), Counter[str]()
+    whole = [(name, requests(rng)[name].SerializeToString()) for name in CALLS * REQUESTS_EACH]
     with controlling(tmp_path, more=FAST) as made, ExitStack() as stack:
-        clients = [stack.enter_context(Client(made.address)) for _ in range(5)]
+        socket_address = f"unix:{made.folder / 'control.sock'}"
+        addresses = [made.address, *[socket_address] * 4]  # TCP, too, where the user is looked up
+        clients = [stack.enter_context(Client(address)) for address in addresses]
         for client in clients:
             client.settled()  # and the connection knows how many calls it may have open
+        calls = [
+            {name: client.channel.unary_unary(methods.method_path(name)) for name in CALLS}
+            for client in clients
+        ]
         began, memory_kib = time.monotonic(), made.memory_kib
         for _ in range(GRPC_INPUTS // AHEAD):
             futures = []
             for number in range(AHEAD):
-                name = rng.choice(CALLS)
-                data = bend_bytes(rng, requests(rng)[name].SerializeToString())
-                channel = clients[number % len(clients)].channel
-                call = channel.unary_unary(methods.method_path(name))
-                futures.append(call.future(data, timeout=60.0))
+                name, data = rng.choice(whole)
+                call = calls[number % len(calls)][name]
+                futures.append(call.future(bend_bytes(rng, data), timeout=60.0))
             codes.update(future.code().name for future in futures)
         check_goes_on(made, memory_kib, began, f"gRPC {codes.total()} {dict(codes)}")
     assert codes["INVALID_ARGUMENT"] > GRPC_INPUTS // 20

@@ -282,7 +282,7 @@ def _watchdogs(parent: int) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"weft.host.net.watchdog" in words and str(parent).encode() in words:
+        if b"weft.host.net.caps" in words and str(parent).encode() in words:
             result.append(int(path.parent.name))
     return result
 

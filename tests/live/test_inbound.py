@@ -141,7 +141,7 @@ def watchdogs(parent: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if b"weft.host.net.watchdog" in words and str(parent).encode() in words:
+            if b"weft.host.net.caps" in words and str(parent).encode() in words:
                 result.append(int(path.parent.name))
     return result
 

@@ -30,7 +30,7 @@ from weft.control.runtime.config import read_config
 from weft.control.runtime.metrics import _format_sent
 from weft.control.state.events import Register
 from weft.errors import InputError
-from weft.host.machine.service_manager import notify_service_manager
+from weft.host.machine.processes import notify_service_manager
 
 WAIT_S = 30.0
 

@@ -13,8 +13,13 @@ from weft._core import Histogram
 from weft.cli import main
 from weft.host.machine.cpu import read_processors
 from weft.host.machine.devices import list_interfaces, list_rdma_devices
-from weft.host.machine.examination import Examination, Transport, list_transports, read_clock
-from weft.host.machine.memory import read_memory
+from weft.host.machine.examination import (
+    Examination,
+    Transport,
+    list_transports,
+    read_clock,
+    read_memory,
+)
 from weft.host.machine.noise import Distance, measure_noise
 
 TCP = Transport(over="tcp", available=True, endpoints=("stream",), operations=("send",))

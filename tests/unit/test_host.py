@@ -14,9 +14,10 @@ from weft.host.machine.examination import (
     check_interfaces,
     check_memory,
     check_noise,
+    parse_transparent_mode,
+    read_memory,
 )
 from weft.host.machine.kernel_files import read_cpu_limit, read_memory_limit_bytes
-from weft.host.machine.memory import parse_transparent_mode, read_memory
 from weft.host.machine.noise import HostNoise, choose_cpu_pairs, describe_relation
 from weft.records import Histogram
 

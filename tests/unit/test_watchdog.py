@@ -14,7 +14,7 @@ import pytest
 from restored import save_loopback
 
 LIMIT_S = 60
-START = [sys.executable, "-P", "-m", "weft.host.net.watchdog"]
+START = [sys.executable, "-P", "-m", "weft.host.net.caps"]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the lock of caps is root's")
 

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.host.machine.service_manager import notify_service_manager
+from weft.host.machine.processes import notify_service_manager
 from weft.switches.infiniband import UNVERIFIED
 from weft.switches.infiniband.mad_transport import Umad, WindowedSmps, read_m_key
 from weft.switches.infiniband.port_counters import CounterReader

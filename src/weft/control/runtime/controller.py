@@ -60,7 +60,7 @@ from weft.control.state.group_changes import has_carried_out
 from weft.control.state.state import State
 from weft.control.store.sqlite_store import Store, StoredState
 from weft.errors import InputError
-from weft.host.machine.service_manager import notify_service_manager
+from weft.host.machine.processes import notify_service_manager
 from weft.switches import Claim, PortName, Switches, Taken
 from weft.units import format_count
 

@@ -20,7 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from weft.control.runtime.engine import Engine
 from weft.control.service.methods import SERVICE
-from weft.host.machine.service_manager import notify_service_manager
+from weft.host.machine.processes import notify_service_manager
 
 _LOOK_S, _STANDBY_S = 0.5, 3.0
 _LONGEST_TURN_S = 15.0  # a turn may recompute a whole fabric

@@ -3,14 +3,15 @@
 `examine` looks at everything, and `Examination.findings` judges it: each check is a function of
 facts alone, and thresholds are where an effect exceeds what people measure (microseconds, and
 percents of bandwidth). `read_provenance_facts` reads what every measurement records, `read_clock`
-the clock of every measurement and its error, `list_transports` what this host can measure over.
-Units: ns, bytes.
+the clock of every measurement and its error, `read_memory` huge pages, locked memory and limits,
+`list_transports` what this host can measure over. Units: ns, bytes.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -21,9 +22,88 @@ from pathlib import Path
 from weft._core import Availability, Clock, availability, huge_pages_of
 from weft.host.machine.cpu import Processors, read_processors
 from weft.host.machine.devices import Interface, RdmaDevice, list_interfaces, list_rdma_devices
-from weft.host.machine.kernel_files import ROOT, format_cpu_list
-from weft.host.machine.memory import Memory, read_memory
+from weft.host.machine.kernel_files import (
+    ROOT,
+    format_cpu_list,
+    read_memory_limit_bytes,
+    read_number,
+    read_text,
+)
 from weft.host.machine.noise import Distance, HostNoise, measure_distances, measure_noise
+
+_CAP_IPC_LOCK = 14  # <linux/capability.h>
+_HUGE = "sys/kernel/mm/hugepages/hugepages-2048kB"
+# A ring of 8 MiB messages and the queues of one connection: what `weft bandwidth` may register.
+_MEMLOCK_BYTES = 64 * 2**20
+_LOST_SHARE = 0.01
+_LONG_GAP_PS = 10**9
+USUAL_BUFFER_BYTES = 2**20
+# Loading an MPI library may end the process, so a child process tries.
+_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
+_MPI_VERSION = _MPI + "print(MPI.Get_library_version().splitlines()[0].strip('\\0 '))"
+_MPI_SECONDS = 10
+# The operations of core/transport/endpoint.hpp.
+OPERATIONS = frozenset(
+    {"send", "tagged", "inject", "write", "write-imm", "read", "fetch-add", "compare-swap"}
+)
+# The usual order of interest.
+_ORDER = ("verbs", "ofi", "tcp", "udp", "delay", "mpi")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Limits are None if there is none. `transparent` is always, madvise, never, or "" if unknown.
+
+    A process with CAP_IPC_LOCK (root) may lock more than `memlock_bytes`.
+    """
+
+    total_bytes: int
+    available_bytes: int
+    huge_total: int
+    huge_free: int
+    transparent: str
+    memlock_bytes: int | None
+    may_exceed_memlock: bool
+    cgroup_limit_bytes: int | None
+
+
+def read_memory(root: Path = ROOT) -> Memory:
+    return Memory(
+        total_bytes=_read_meminfo(root, "MemTotal"),
+        available_bytes=_read_meminfo(root, "MemAvailable"),
+        huge_total=read_number(root / _HUGE / "nr_hugepages") or 0,
+        huge_free=read_number(root / _HUGE / "free_hugepages") or 0,
+        transparent=parse_transparent_mode(
+            read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")
+        ),
+        memlock_bytes=_read_memlock(root),
+        may_exceed_memlock=_has_ipc_lock(root),
+        cgroup_limit_bytes=read_memory_limit_bytes(root),
+    )
+
+
+def parse_transparent_mode(line: str) -> str:
+    """The word in brackets of "always [madvise] never"."""
+    match = re.search(r"\[(\w+)\]", line)
+    return match[1] if match else ""
+
+
+def _read_meminfo(root: Path, name: str) -> int:
+    match = re.search(rf"^{name}:\s+(\d+) kB$", read_text(root / "proc/meminfo"), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
+
+
+def _read_memlock(root: Path) -> int | None:
+    limits = read_text(root / "proc/self/limits")
+    match = re.search(r"^Max locked memory\s+(\d+|unlimited)", limits, re.MULTILINE)
+    return int(match[1]) if match and match[1] != "unlimited" else None
+
+
+def _has_ipc_lock(root: Path) -> bool:
+    match = re.search(
+        r"^CapEff:\s+([0-9a-f]+)$", read_text(root / "proc/self/status"), re.MULTILINE
+    )
+    return bool(match and int(match[1], 16) >> _CAP_IPC_LOCK & 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +132,6 @@ def read_clock() -> ClockFacts:
         invariant=invariant,
         reason=reason,
     )
-
-
-# A ring of 8 MiB messages and the queues of one connection: what `weft bandwidth` may register.
-_MEMLOCK_BYTES = 64 * 2**20
-_LOST_SHARE = 0.01
-_LONG_GAP_PS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +271,6 @@ def examine(seconds: float = 1.0) -> Examination:
     )
 
 
-USUAL_BUFFER_BYTES = 2**20
-
-
 def read_provenance_facts(root: Path = ROOT) -> dict[str, str | int | float | bool | None]:
     """Name -> value for the run header: the clock and its error, pages, CPUs, kernel."""
     ticks, cpus, ram = read_clock(), read_processors(root), read_memory(root)
@@ -221,12 +292,6 @@ def read_provenance_facts(root: Path = ROOT) -> dict[str, str | int | float | bo
     }
 
 
-# Loading an MPI library may end the process, so a child process tries.
-_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
-_MPI_VERSION = _MPI + "print(MPI.Get_library_version().splitlines()[0].strip('\\0 '))"
-_MPI_SECONDS = 10
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
     """`over` is the value of `--over`; `reason` and `remedy` are set for those not available."""
@@ -239,14 +304,6 @@ class Transport:
     operations: tuple[str, ...] = ()
     max_bytes: int = 0
     facts: Mapping[str, str] = field(default_factory=dict)
-
-
-# The operations of core/transport/endpoint.hpp.
-OPERATIONS = frozenset(
-    {"send", "tagged", "inject", "write", "write-imm", "read", "fetch-add", "compare-swap"}
-)
-# The usual order of interest.
-_ORDER = ("verbs", "ofi", "tcp", "udp", "delay", "mpi")
 
 
 def list_transports() -> list[Transport]:

@@ -1,11 +1,11 @@
-"""Processes: their processor time and run delay, and an end with their parent.
+"""Processes: their processor time and run delay, an end with their parent, signs to systemd.
 
 Times are from /proc/PID/task/TID/schedstat: nanoseconds on a processor, and nanoseconds ready but
 waiting for one. The last reading of a thread stays counted after its end; later use is lost, so
 read often. Descendants are found through their parents; a known descendant is followed even if its
 parent ends. Linux signals a child when the thread that started it ends; elsewhere the signal is not
 sent. Entry points: `TreeTimes`, `read_start_ticks`; in a child, `end_with_parent` and
-`end_only_with_parent`. Units: seconds, kernel ticks.
+`end_only_with_parent`; in a service, `notify_service_manager`. Units: seconds, kernel ticks.
 """
 
 from __future__ import annotations
@@ -13,12 +13,18 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import INTERRUPTS
 from weft.host.machine.kernel_files import ROOT, list_names, read_text
+
+_PR_SET_PDEATHSIG = 1
+# Loaded now: nothing may be loaded between fork and exec.
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +92,6 @@ class TreeTimes:
 
 # ---- Processes that do not outlive their parent -------------------------------------------------
 
-_PR_SET_PDEATHSIG = 1
-# Loaded now: nothing may be loaded between fork and exec.
-_LIBC = ctypes.CDLL(None)
-
 
 def end_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Ask for a signal when the parent dies; end at once if it is dead already."""
@@ -104,3 +106,14 @@ def end_only_with_parent(parent: int) -> None:
     for interrupt in INTERRUPTS:
         signal.signal(interrupt, signal.SIG_IGN)
     end_with_parent(parent)
+
+
+def notify_service_manager(state: str) -> None:
+    """As sd_notify(3): nothing happens unless systemd has started this process."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.setblocking(False)  # nobody waits for a manager that does not read
+        end.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+        end.sendall(state.encode())

@@ -2,10 +2,15 @@
 
 A cap is a token bucket at each end of a link, so it holds in both directions. If the other end is
 on another machine, a bucket on incoming packets (`weft.host.net.ingress`) does the same.
-`change_ends` starts a watchdog (`weft.host.net.watchdog`) and saves the ends before it changes
-anything. The watchdog restores them when the block ends, or when this process dies, even by
-SIGKILL. If both are killed, the next `change_ends` or `restore_leftovers` restores from the journal
-in `JOURNALS`. Entry points: `cap_links`, `change_ends`. Units: bits per second, bytes.
+`change_ends` starts a watchdog and saves the ends before it changes anything. The watchdog restores
+them when the block ends, or when this process dies, even by SIGKILL. If both are killed, the next
+`change_ends` or `restore_leftovers` restores from the journal in `JOURNALS`. The watchdog is
+
+    python -P -m weft.host.net.caps PID JOURNAL
+
+in its own session, so a terminal's signals do not reach it. It waits until standard input is closed
+or process PID is gone, restores what the journal lists, and exits with status 0.
+Entry points: `cap_links`, `change_ends`. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.host.net import ingress, link_ends, namespaces
 from weft.host.net.file_lock import hold_lock_in_folder
 from weft.host.net.link_ends import LinkEnd, SavedEnd
@@ -165,7 +172,7 @@ def _refuse_ends_in_use(chosen: Iterable[LinkEnd]) -> None:
 
 def _start_watchdog(journal: Path) -> subprocess.Popen[bytes]:
     # -P: root must not import from the working directory.
-    argv = [sys.executable, "-P", "-m", "weft.host.net.watchdog", str(os.getpid()), str(journal)]
+    argv = [sys.executable, "-P", "-m", "weft.host.net.caps", str(os.getpid()), str(journal)]
     watchdog = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
@@ -241,3 +248,33 @@ def _restore_leftovers() -> int:
     for path in dead:
         _restore_journal(path)
     return len(dead)
+
+
+def run_watchdog(pid: int, journal: Path) -> int:
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        parent = os.pidfd_open(pid)
+    except ProcessLookupError:
+        parent = None
+    if parent is not None:
+        print("watching", flush=True)
+        _wait_for_end(parent)
+    try:
+        restore_journal(journal)
+    except (WeftError, OSError) as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _wait_for_end(parent: int) -> None:
+    """Until the parent closes the pipe, or dies while a child of its own still holds the pipe."""
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), select.POLLIN | select.POLLHUP)
+    poll.register(parent, select.POLLIN)
+    poll.poll()
+
+
+if __name__ == "__main__":
+    sys.exit(run_watchdog(int(sys.argv[1]), Path(sys.argv[2])))

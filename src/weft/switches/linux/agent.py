@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.errors import InputError, WeftError
-from weft.host.machine.service_manager import notify_service_manager
+from weft.host.machine.processes import notify_service_manager
 from weft.host.net.file_lock import hold_lock
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches.claims import grant, read_grant, write_grant

@@ -11,8 +11,7 @@ from rigs import EVER, State
 from weft.errors import InputError
 from weft.fabric import leaf_spine
 from weft.switches import Failed, PortName, Switches, Tables
-from weft.switches.simulated import SimulatedSwitches
-from weft.switches.simulated.registers import Registers
+from weft.switches.simulated import Registers, SimulatedSwitches
 
 
 class _Watched:

@@ -50,9 +50,9 @@ from weft.fabric import leaf_spine  # noqa: E402
 from weft.host.testbed import persistent  # noqa: E402
 from weft.host.testbed.wiring import Wiring  # noqa: E402
 from weft.switches import Claim, PortName, Taken  # noqa: E402
-from weft.switches.claims import read_grant  # noqa: E402
 from weft.switches.linux import open_persistent_testbed  # noqa: E402
 from weft.switches.simulated import DEFAULT_ABILITY, read_routed_fabric  # noqa: E402
+from weft.switches.tables import read_grant  # noqa: E402
 
 FAULTS = int(os.environ.get("WEFT_GROUP_FAULTS", "7"))
 CUTS = int(os.environ.get("WEFT_PARTITIONS", "4"))

@@ -18,13 +18,12 @@ from weft.errors import InputError
 from weft.fabric import leaf_spine, one_switch
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Claim, Failed, Fenced, PortName, Tables, Taken
-from weft.switches.claims import Grant, decode_grant, grant, read_grant, write_grant
 from weft.switches.linux import LinuxSwitches, open_agents
 from weft.switches.linux.agent import RequestHandler, Server
 from weft.switches.linux.agent_connection import build_socket_path
 from weft.switches.linux.htb_ports import Ports
-from weft.switches.simulated import DEFAULT_ABILITY, SimulatedSwitches
-from weft.switches.simulated.register_tables import build_initial_tables
+from weft.switches.simulated import DEFAULT_ABILITY, SimulatedSwitches, build_initial_tables
+from weft.switches.tables import Grant, decode_grant, grant, read_grant, write_grant
 
 PORT = PortName("switch0", 1)
 WANTED = Tables(queue_of=(0,), weights=(1,))

@@ -30,9 +30,9 @@ from weft.switches import (
     Tables,
 )
 from weft.switches.infiniband import InfinibandSwitches, mad, open_switches
-from weft.switches.infiniband.edge_counters import EdgeCounters
 from weft.switches.infiniband.mad import Smp
 from weft.switches.infiniband.mad_transport import Refusal
+from weft.switches.infiniband.port_counters import EdgeCounters
 from weft.switches.infiniband.subnet_discovery import discover_subnet
 from weft.toml_table import Table
 

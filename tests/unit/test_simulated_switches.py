@@ -16,17 +16,15 @@ from weft.fabric import leaf_spine, one_switch, write_toml
 from weft.switches import Ability, Failed, Lane, PortName, Tables
 from weft.switches.simulated import (
     DEFAULT_ABILITY,
+    RegisterLayout,
+    Registers,
     SimulatedSwitches,
     WriteFailures,
-    read_routed_fabric,
-)
-from weft.switches.simulated.register_tables import (
-    RegisterLayout,
     build_initial_tables,
     find_refusal,
     plan_steps,
+    read_routed_fabric,
 )
-from weft.switches.simulated.registers import Registers
 
 PORT = PortName("switch0", 1)
 CROWDED = Tables(queue_of=(0,) * 16, weights=(200, *[0] * 7))

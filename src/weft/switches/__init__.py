@@ -1,9 +1,11 @@
 """Drivers that program the ports of switches and adapters, and read them back."""
 
-from weft.switches.edge import EdgePort, EdgeReport, EdgeRules, Violation
 from weft.switches.tables import (
     Ability,
     Claim,
+    EdgePort,
+    EdgeReport,
+    EdgeRules,
     Failed,
     Fenced,
     Foreign,
@@ -13,6 +15,7 @@ from weft.switches.tables import (
     Switches,
     Tables,
     Taken,
+    Violation,
     find_misfit,
 )
 

@@ -4,21 +4,31 @@ A packet has a level (a service level, a DSCP); the port has a queue for each le
 each queue, in the units of its scheduler. Level 0 is traffic that nobody manages. A queue of weight
 0 is not served: no level may be in one, or its packets would wait for ever. A port gets all of its
 levels and queues at once, so that what was written is what is read.
+
+A port of a switch with a host behind it is an edge port. A level may enter there if the host has a
+registered connection at that level, to the packet's destination. The latency lane is open to all,
+within a budget for each pair of hosts. Drivers prevent the rest where they can, or detect it.
+
+A controller claims switches by an epoch, a number that only grows. It comes with one that others
+agreed to (etcd), or asks for the next: it gets that only while no other owner is connected. A
+switch keeps its owner and epoch, and refuses whoever has a lower epoch than the highest ever seen.
 Entry points: `Tables`, `Ability`; `Switches`, the contract of a driver, and its part
-`PortProgrammer`; `Claim`, by which several controllers notice each other.
+`PortProgrammer`; `EdgeRules`, `EdgeReport`; `Claim`, `grant` (pure), `read_grant`, `write_grant`.
+Units: bits per second, bytes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, Self
+from pathlib import Path
+from typing import Literal, NamedTuple, NoReturn, Protocol, Self
+
+import msgspec
 
 from weft.errors import InputError
 from weft.fabric import Fabric
-
-if TYPE_CHECKING:
-    from weft.switches.edge import EdgeReport, EdgeRules
 
 ENTRY_WEIGHT = 255  # at most, of an entry of InfiniBand's VL arbitration
 MAX_LIMIT = 254  # of high priority: 255 means no limit, and the others would starve
@@ -132,6 +142,104 @@ class Claim:
     place: str = ""
     group: str = ""
     manages: Callable[[str], bool] = field(default=lambda _: True, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgePort:
+    """The host behind a port, and what may come from it: destinations (hosts) with their level.
+
+    `lane_bps`: what it may send on the latency lane to one destination.
+    """
+
+    host: str
+    admitted: frozenset[tuple[str, int]] = frozenset()
+    lane_bps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeRules:
+    """Levels 1 to `levels` need a connection; `lane` is the level of the latency lane, if any."""
+
+    levels: int
+    lane: int | None
+    ports: Mapping[PortName, EdgePort]
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of each host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """Bytes that entered with a level that was not admitted, or beyond the lane's budget.
+
+    `is_rewritten`: they went on at level 0. No destination: the switch does not tell.
+    """
+
+    port: PortName
+    host: str
+    destination: str
+    level: int
+    bytes: int
+    is_lane: bool = False
+    is_rewritten: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeReport:
+    """Violations since the last report, and why some ports are not policed."""
+
+    violations: tuple[Violation, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has the switch; epoch 0: nobody ever had it. `pid`: of the owner's process, if here."""
+
+    owner: str = ""
+    epoch: int = 0
+    pid: int = 0
+
+    def belongs_to(self, claim: Claim) -> bool:
+        return self.owner == claim.owner and claim.epoch in (None, self.epoch)
+
+
+def grant(last: Grant, claim: Claim, *, is_connected: bool) -> Grant | None:
+    """What the claim gives; None: it is refused. `is_connected`: the last owner is."""
+    if last.belongs_to(claim):
+        return last
+    if claim.epoch is None:
+        return None if is_connected else Grant(owner=claim.owner, epoch=last.epoch + 1)
+    return Grant(owner=claim.owner, epoch=claim.epoch) if claim.epoch > last.epoch else None
+
+
+def read_grant(path: Path) -> Grant:
+    try:
+        return decode_grant(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return Grant()
+
+
+def decode_grant(data: bytes, where: str) -> Grant:
+    if not data:
+        return Grant()
+    try:
+        return msgspec.json.decode(data, type=Grant)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        remedy = "delete it once no other controller has the switch"
+        raise InputError(where, f"damaged: {error}", remedy) from error
+
+
+def write_grant(path: Path, grant: Grant) -> None:
+    """On disk, whole or not at all."""
+    draft = path.with_name(f"{path.name}.new")
+    with draft.open("wb") as file:
+        file.write(msgspec.json.encode(grant))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 class PortProgrammer(Protocol):

@@ -16,14 +16,12 @@ from dataclasses import dataclass, replace
 
 from weft.errors import InputError
 from weft.fabric import Fabric
-from weft.switches.edge import EdgeReport, EdgeRules
 from weft.switches.infiniband import mad
 from weft.switches.infiniband.controller_record import ControllerRecord
-from weft.switches.infiniband.edge_counters import EdgeCounters
 from weft.switches.infiniband.mad import PortInfo, Smp
 from weft.switches.infiniband.mad_transport import Refusal, SmpClient
-from weft.switches.infiniband.subnet_discovery import Subnet, discover_subnet
-from weft.switches.infiniband.subnet_watch import SubnetWatch
+from weft.switches.infiniband.port_counters import EdgeCounters
+from weft.switches.infiniband.subnet_discovery import Subnet, SubnetWatch, discover_subnet
 from weft.switches.infiniband.vl_ports import PortAddress, PortReader, ask_ports
 from weft.switches.infiniband.vl_tables import (
     PortTables,
@@ -39,7 +37,17 @@ from weft.switches.infiniband.vl_tables import (
     merge_steps,
     plan_steps,
 )
-from weft.switches.tables import Ability, Claim, Failed, Foreign, PortName, Tables, refuse_release
+from weft.switches.tables import (
+    Ability,
+    Claim,
+    EdgeReport,
+    EdgeRules,
+    Failed,
+    Foreign,
+    PortName,
+    Tables,
+    refuse_release,
+)
 
 LEVELS = 8
 MAPS_PER_READ = 512  # all maps of a small fabric, one of each port of a large one

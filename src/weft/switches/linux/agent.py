@@ -28,7 +28,6 @@ from weft.errors import InputError, WeftError
 from weft.host.machine.processes import notify_service_manager
 from weft.host.net.file_lock import hold_lock
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.switches.claims import grant, read_grant, write_grant
 from weft.switches.linux.agent_connection import (
     EXIT_TIMEOUT_S,
     REQUESTS,
@@ -54,7 +53,16 @@ from weft.switches.linux.agent_connection import (
 )
 from weft.switches.linux.htb_ports import Ports, release_ports, restore_ports
 from weft.switches.linux.mark_guard import MarkGuard
-from weft.switches.tables import Ability, Claim, Failed, Foreign, Tables
+from weft.switches.tables import (
+    Ability,
+    Claim,
+    Failed,
+    Foreign,
+    Tables,
+    grant,
+    read_grant,
+    write_grant,
+)
 from weft.units import parse_rate
 from weft.wire import Connection, Failure, ProtocolError, accept
 

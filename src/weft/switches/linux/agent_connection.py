@@ -48,7 +48,7 @@ class Describe(Message):
 
 
 class ClaimNode(Message):
-    """The first request of a controller's connection (`weft.switches.claims`)."""
+    """The first request of a controller's connection (`weft.switches.tables`)."""
 
     owner: str
     epoch: int | None

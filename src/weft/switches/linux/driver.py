@@ -18,7 +18,6 @@ from weft.errors import InputError
 from weft.fabric import Fabric, check_fabric
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
-from weft.switches.edge import EdgePort, EdgeReport, EdgeRules, Violation
 from weft.switches.linux.agent_connection import (
     ANSWER_S,
     Agent,
@@ -47,7 +46,20 @@ from weft.switches.linux.testbed_discovery import (
     discover_testbed,
     list_interfaces,
 )
-from weft.switches.tables import Ability, Claim, Failed, Fenced, Foreign, PortName, Tables, Taken
+from weft.switches.tables import (
+    Ability,
+    Claim,
+    EdgePort,
+    EdgeReport,
+    EdgeRules,
+    Failed,
+    Fenced,
+    Foreign,
+    PortName,
+    Tables,
+    Taken,
+    Violation,
+)
 
 _T = TypeVar("_T")
 
@@ -74,7 +86,7 @@ class LinuxSwitches:
         self,
         agents: Iterable[Agent],
         build_discovery: Callable[[Forwarding], Discovery],
-        timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
+        timeouts: Timeouts = Timeouts(),
     ) -> None:
         self._agents = {agent.node: agent for agent in agents}
         self._build_discovery = build_discovery
@@ -331,7 +343,7 @@ def open_testbed(
     *,
     name: str = "testbed",
     adapters: bool = True,
-    timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
+    timeouts: Timeouts = Timeouts(),
 ) -> LinuxSwitches:
     """The switches of a testbed, with an agent in each namespace; starts agents where none runs."""
     nodes = [*bed.layout.switches, *(bed.wiring.hosts if adapters else ())]
@@ -345,9 +357,7 @@ def _build_agent(bed: Testbed, node: str, folder: Path) -> Agent:
 
 
 def open_agents(
-    fabric: Fabric,
-    sockets: Mapping[str, Path],
-    timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
+    fabric: Fabric, sockets: Mapping[str, Path], timeouts: Timeouts = Timeouts()
 ) -> LinuxSwitches:
     """The switches of a known fabric, with agents that already run: the socket of each node."""
     if fabric.routes is None:

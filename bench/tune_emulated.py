@@ -32,8 +32,8 @@ import numpy as np
 from weft.model.throughput import throughput
 from weft.records.record_text import format_table
 from weft.tune.search.design import Schedule, design, schedule
-from weft.tune.search.goal import GOALS
 from weft.tune.search.space import (
+    GOALS,
     Candidate,
     HostLimits,
     MeasuredPoint,

@@ -18,7 +18,7 @@ from pathlib import Path
 from weft.errors import InputError, WeftError
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import SWITCH, Wiring
-from weft.measure.plan.plan import load_plan
+from weft.measure.plan import load_plan
 
 PLAN = Path(__file__).with_name("converged.toml")
 PORT = 8786

@@ -35,7 +35,7 @@ from weft.cli import main
 from weft.errors import InputError
 from weft.fabric import TOPOLOGIES
 from weft.measure.settings.options import Settings, options_of
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 from weft.records import read_records, statistic
 from weft.simulate import scenario_from
 from weft.simulate.traffic import KINDS

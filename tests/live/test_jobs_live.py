@@ -22,7 +22,7 @@ from traffic import watched
 from weft.host.testbed import persistent
 from weft.host.testbed.wiring import Wiring
 from weft.jobs import load_job
-from weft.measure.jobs.run_jobs import open_testbed_site, run_jobs
+from weft.measure.run_jobs import open_testbed_site, run_jobs
 from weft.records import Record, Scalar
 from weft.sensitivity.application_table import AppTable
 from weft.simulate import scenario_from, simulate

@@ -8,7 +8,7 @@ import pytest
 from weft.cli.parser import build_parser
 from weft.cli.tests import read_settings
 from weft.measure.measurement import plan_points
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 from weft.tune.rules.advice import advice_rows, advice_table, advise
 from weft.tune.rules.evidence import NOT_HERE, UNKNOWN, Evidence, Row, Rule, Setting, Spread
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from weft.cli import main
 from weft.errors import InputError
 from weft.measure.settings.options import settings_from
-from weft.measure.tests.catalog import TESTS as MEASURING_TESTS
+from weft.measure.tests import TESTS as MEASURING_TESTS
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar, Series, read_records
 from weft.studies import Result, Unavailable, find_studies, run_study
 from weft.studies.experiment import (

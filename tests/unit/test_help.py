@@ -79,11 +79,11 @@ def test_defaults_and_choices_in_help_are_those_of_the_code() -> None:
     from weft.measure.peer.client import LOCAL
     from weft.measure.peer.messages import DEFAULT_PORT
     from weft.measure.settings.by_test import DESCRIPTIONS, SETTINGS
-    from weft.measure.tests.catalog import TESTS as CATALOG
+    from weft.measure.tests import TESTS as CATALOG
     from weft.model.link import OPERATIONS, TRANSPORTS, WIRES
     from weft.simulate.systems import system_names
     from weft.tune.search.design import POINT_S
-    from weft.tune.search.goal import GOALS
+    from weft.tune.search.space import GOALS
     from weft.wire import TOKEN_VARIABLE
 
     assert tuple(GOALS) == measuring.GOALS

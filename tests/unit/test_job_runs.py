@@ -15,7 +15,7 @@ import pytest
 
 from weft.cli import main
 from weft.jobs import Job, load_job
-from weft.measure.jobs.run_jobs import build_loopback_site, run_jobs
+from weft.measure.run_jobs import build_loopback_site, run_jobs
 from weft.records import Record, Scalar, read_records
 
 ROOT = Path(__file__).parents[2]

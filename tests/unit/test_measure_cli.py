@@ -17,8 +17,8 @@ import pytest
 from weft.cli import main
 from weft.cli.parser import TESTS
 from weft.errors import InputError
-from weft.measure.peer.served_test import DRAIN_S
-from weft.measure.tests.catalog import TESTS as CATALOG
+from weft.measure.peer.server_session import DRAIN_S
+from weft.measure.tests import TESTS as CATALOG
 from weft.records import Record, from_line, read_records
 
 QUICK = ["--over", "delay", "--delay", "wire=2us", "--warmup", "5", "--count", "50"]

@@ -18,7 +18,7 @@ from weft.measure import mpi
 from weft.measure.measurement import check_mpi
 from weft.measure.mpi import REFUSED, Job
 from weft.measure.settings.options import settings_from
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 
 RANKS = Path(__file__).parents[1] / "support" / "mpi_ranks.py"
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.measure.plan.plan import list_pairs
+from weft.measure.plan import list_pairs
 
 HOSTS = ("a", "b", "c", "d")
 

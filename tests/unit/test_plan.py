@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from weft.errors import InputError
-from weft.measure.plan.plan import SHARED, STREAMED, load_plan, plan_from
+from weft.measure.plan import SHARED, STREAMED, load_plan, plan_from
 from weft.measure.settings.options import Windowed
 
 PLAN: dict[str, Any] = {

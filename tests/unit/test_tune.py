@@ -19,11 +19,11 @@ from weft.measure.settings.values import ANYWHERE
 from weft.records import read_records
 from weft.tune.search import over_fabric
 from weft.tune.search.design import Schedule, design, schedule
-from weft.tune.search.goal import GOALS
 from weft.tune.search.over_fabric import prepare_tuning
 from weft.tune.search.recommend import recommend
 from weft.tune.search.space import (
     DECISIVE,
+    GOALS,
     SHARING,
     Candidate,
     HostLimits,

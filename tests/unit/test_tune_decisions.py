@@ -17,7 +17,6 @@ from weft.tune.rules.curve import _find_enough, _find_linear_crossing, _find_log
 from weft.tune.rules.evidence import FIRM, SINGLE, WEAK, Spread, judge_confidence
 from weft.tune.search.design import schedule
 from weft.tune.search.from_records import find_better_stored, find_unreached_factors
-from weft.tune.search.goal import GOALS
 from weft.tune.search.over_fabric import DISTURBANCE_RATIO, _drop_disturbed
 from weft.tune.search.recommend import (
     NEGLIGIBLE,
@@ -26,7 +25,15 @@ from weft.tune.search.recommend import (
     filter_recommendable,
     rank_candidates,
 )
-from weft.tune.search.space import Candidate, Factor, HostLimits, MeasuredPoint, Space, build_space
+from weft.tune.search.space import (
+    GOALS,
+    Candidate,
+    Factor,
+    HostLimits,
+    MeasuredPoint,
+    Space,
+    build_space,
+)
 from weft.tune.search.surface import Prediction, Surface, fit_surface
 from weft.tune.search.tuning import Tuning, _lower_bounds, find_strongest_neighbours
 

@@ -19,8 +19,7 @@ from weft.tune.search.from_records import (
     predict_gain,
     tune_records,
 )
-from weft.tune.search.goal import GOALS
-from weft.tune.search.space import HostLimits, MeasuredPoint, Space, build_space
+from weft.tune.search.space import GOALS, HostLimits, MeasuredPoint, Space, build_space
 from weft.tune.search.surface import Interval
 from weft.tune.search.tuning import Confirmation
 from weft.tune.search.tuning_record import build_stored_record, build_tuning_record

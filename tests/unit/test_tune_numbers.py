@@ -19,8 +19,6 @@ from weft.tune.search import design as designs
 from weft.tune.search import space as spaces
 from weft.tune.search import surface as surfaces
 from weft.tune.search.design import Schedule, count_profile, design, list_profile, schedule
-from weft.tune.search.forms import _read_input, add_effects, base_forms, fit_model, form_inputs
-from weft.tune.search.goal import GOALS, loss_percent
 from weft.tune.search.recommend import (
     Recommendation,
     _keep_at_defaults,
@@ -30,6 +28,7 @@ from weft.tune.search.recommend import (
     rank_ways,
 )
 from weft.tune.search.space import (
+    GOALS,
     Candidate,
     Factor,
     HostLimits,
@@ -38,8 +37,18 @@ from weft.tune.search.space import (
     build_point,
     build_space,
     list_candidates,
+    loss_percent,
 )
-from weft.tune.search.surface import Interval, Surface, fit_surface
+from weft.tune.search.surface import (
+    Interval,
+    Surface,
+    _read_input,
+    add_effects,
+    base_forms,
+    fit_model,
+    fit_surface,
+    form_inputs,
+)
 from weft.tune.search.tuning import (
     Stopped,
     Tuning,

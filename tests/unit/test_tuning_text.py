@@ -16,9 +16,8 @@ from weft.plot.style import PALETTE
 from weft.records import Scalar
 from weft.tune.rules.evidence import Rule
 from weft.tune.search.design import Schedule
-from weft.tune.search.goal import GOALS
 from weft.tune.search.recommend import Recommendation
-from weft.tune.search.space import Factor, MeasuredPoint, Refusal, Space
+from weft.tune.search.space import GOALS, Factor, MeasuredPoint, Refusal, Space
 from weft.tune.search.surface import Interval, fit_surface
 from weft.tune.search.tuning import Confirmation, Failure, Tuning
 from weft.tune.search.tuning_record import (

@@ -13,7 +13,7 @@ from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.jobs import Job, build_graph, load_job
 from weft.jobs.job_graph import SEND, bound_loop_ps, count_sent_bytes
-from weft.measure.jobs.run_jobs import Site, build_loopback_site, open_testbed_site, run_jobs
+from weft.measure.run_jobs import Site, build_loopback_site, open_testbed_site, run_jobs
 from weft.records import Record, RecordWriter, check_output, to_summary_line
 from weft.records.record_text import format_simulation, format_table
 from weft.units import format_value, parse_rate

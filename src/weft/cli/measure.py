@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
-from weft.measure.plan.plan import Plan, load_plan
-from weft.measure.plan.run_plan import run_plan
-from weft.measure.plan.step_record import format_steps
+from weft.measure.plan import Plan, load_plan
+from weft.measure.run_plan import format_steps, run_plan
 from weft.records import Record, RecordWriter, check_output, to_summary_line
 from weft.records.record_text import format_simulation
 

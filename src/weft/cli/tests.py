@@ -1,6 +1,6 @@
 """`weft latency`, `rperf`, `bandwidth`, `rate`, `paced`, `saturation`, `rma`, `transfer`.
 
-One command per test of `weft.measure.tests.catalog`. Its options are the test's settings: a setting
+One command per test of `weft.measure.tests`. Its options are the test's settings: a setting
 that is declared there is an option here, a key of sweeps and an argument in Python.
 """
 
@@ -20,7 +20,7 @@ from weft.measure.measurement import Point, Test, identify, is_complete, plan_po
 from weft.measure.peer.client import LOCAL, Peer, open_peer
 from weft.measure.settings.options import options_of
 from weft.measure.settings.values import integer_reader
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 from weft.records import Record, Scalar, describe_run, note_ending, to_summary_line
 from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_measurement, format_sweep

@@ -20,7 +20,7 @@ from weft.host.machine.examination import read_provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer
 from weft.measure.settings.options import options_of
 from weft.measure.settings.values import integer_reader, read_time_ns
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 from weft.records import (
     Plain,
     Record,
@@ -34,9 +34,8 @@ from weft.sweep_grammar import expand_values
 from weft.tune.rules.read_evidence import read_evidence
 from weft.tune.search.design import POINT_S
 from weft.tune.search.from_records import tune_records
-from weft.tune.search.goal import find_goal
 from weft.tune.search.over_fabric import PreparedTuning, prepare_tuning
-from weft.tune.search.space import CHOICES
+from weft.tune.search.space import CHOICES, find_goal
 from weft.tune.search.tuning import Stopped
 from weft.tune.search.tuning_record import build_stored_record, build_tuning_record
 from weft.tune.search.tuning_text import format_plan, format_stored, format_tuning

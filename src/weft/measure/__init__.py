@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from weft.measure.peer.admission import Limits
     from weft.measure.peer.channel_spec import ChannelSpec
     from weft.measure.peer.client import Channels, Peer, PeerLost, PeerStopped, open_peer
-    from weft.measure.tests.bandwidth import bandwidth
-    from weft.measure.tests.latency import latency
-    from weft.measure.tests.paced import paced
-    from weft.measure.tests.rate import rate
+    from weft.measure.tests.bandwidth import bandwidth, rate
+    from weft.measure.tests.latency import latency, paced
     from weft.measure.tests.rma import rma
     from weft.measure.tests.rperf import rperf
     from weft.measure.tests.saturation import saturation
@@ -32,10 +30,8 @@ _MODULES = {
     "peer.admission": ("Limits",),
     "peer.channel_spec": ("ChannelSpec",),
     "peer.client": ("Channels", "Peer", "PeerLost", "PeerStopped", "open_peer"),
-    "tests.bandwidth": ("bandwidth",),
-    "tests.latency": ("latency",),
-    "tests.paced": ("paced",),
-    "tests.rate": ("rate",),
+    "tests.bandwidth": ("bandwidth", "rate"),
+    "tests.latency": ("latency", "paced"),
     "tests.rma": ("rma",),
     "tests.rperf": ("rperf",),
     "tests.saturation": ("saturation",),

@@ -34,7 +34,7 @@ from weft.measure.forwarder import SPIN_NS, Forwarder, Path, Report, open_interf
 from weft.measure.measurement import Measurement, measure
 from weft.measure.peer.client import LocalServer, Peer, open_peer
 from weft.measure.settings.options import parse_over
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 from weft.records import Distribution, Scalar
 
 TOLERANCE = 0.03

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import weft.measure
 from weft.errors import InputError
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 from weft.plot.style import MUTED
 from weft.records import Record, Series
 from weft.records.record_text import REPETITION

@@ -1,30 +1,207 @@
-"""Bandwidth: payload per second, one way or both, synchronous (depth 1) or windowed.
+"""Bandwidth and message rate: streams of messages, one way or both, over threads and connections.
 
-`throughput` is what arrived, over the longer of both ends' times; `sender.throughput` is what the
-sender saw completed. Both ways at once, `back.throughput` is what came to us, and
-`both.throughput` is the sum. Entry point: `bandwidth`. Units: b/s, s of processor time.
+Thread t has connections t·Q to t·Q+Q-1 and a thread of its own on the peer. `throughput` is what
+arrived, over the longer of both ends' times; `sender.throughput` is what the sender saw completed.
+Both ways at once, `back.throughput` is what came to us, and `both.throughput` is the sum. `rate`
+has the same streams, one way, of small messages; its `message_rate` is the receiver's. The tests
+`rma` and `saturation` run such streams too. Entry points: `bandwidth`, `rate`; for other tests
+`run_loops`, `stream_channels`, `stream_loops`, `observe_streams`.
+Units: b/s, million messages per second, s of processor time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from weft._core import Counts, Endpoint, LoopSpec, StopFlag, duplex, stream
+from weft.errors import InputError
 from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
-from weft.measure.observation import Observation, Total, sum_counts, throughput_quantities
-from weft.measure.peer.client import Peer
-from weft.measure.rig import Progress, Rig
-from weft.measure.settings.by_test import BandwidthSettings
-from weft.measure.tests.streams import (
-    check_streams,
-    count_posted,
-    duplex_loops,
-    observe_streams,
-    run_loops,
-    run_one_way,
-    run_streams_mpi,
+from weft.measure.observation import (
+    Counted,
+    Observation,
+    Total,
+    cpu_quantities,
+    loss_quantities,
+    message_quantities,
+    sum_counts,
+    throughput_quantities,
 )
+from weft.measure.peer.channel_spec import ChannelSpec
+from weft.measure.peer.client import Peer
+from weft.measure.peer.endpoint_fields import (
+    count_receives,
+    endpoint_fields,
+    loop_cpu,
+    loop_fields,
+    loop_spec,
+)
+from weft.measure.rig import Connections, Progress, Rig, done_share
+from weft.measure.settings.by_test import BandwidthSettings, Streamed
+from weft.measure.settings.feasibility import is_lossy
+from weft.measure.settings.options import Windowed
+
+Run = TypeVar("Run")
 
 
-def run(rig: Rig, settings: BandwidthSettings) -> Observation:
+@contextmanager
+def run_loops(
+    rig: Rig, settings: Windowed, op: str, role: str, build: Callable[..., list[Callable[[], Run]]]
+) -> Iterator[tuple[Connections, list[Run]]]:
+    """Every thread's loop to its count or duration; the connections stay open in the block."""
+    count, duration_ns = settings.until()
+    with rig.connect(stream_channels(settings, role, op)) as ends:
+        ending = {"count": count, "duration_ns": duration_ns}
+        loops = build(settings, ends.endpoints, ends.stop, op=op, **ending)
+        yield ends, rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
+
+
+def run_one_way(rig: Rig, settings: Streamed) -> Observation:
+    """Streams on every thread until their count or duration."""
+    with run_loops(rig, settings, settings.op, "sink", stream_loops) as (ends, sent):
+        received = rig.finish(ends, sent, count_posted(settings, sent))
+    return observe_streams(settings, sent, received)
+
+
+def observe_streams(
+    settings: Windowed, sent: Sequence[Counted], received: Sequence[Counted]
+) -> Observation:
+    """The record's content of a stream: the receiver's view first, where it is known."""
+    ours, arrived, carried = (
+        sum_counts(sent),
+        sum_counts(received),
+        sum_counts(received, beside=sent),
+    )
+    observed = Observation()
+    observed.quantities |= throughput_quantities("throughput", carried) | throughput_quantities(
+        "sender.throughput", ours
+    )
+    observed.quantities |= message_quantities(carried if received else ours)
+    if received:
+        # The receiver's own count of the lost has those of the warm-up in it.
+        lost = max(0, ours.sent - arrived.received)
+        transit = replace(arrived, sent=ours.sent, lost=lost)
+        observed.quantities |= loss_quantities(transit, is_lossy(settings), settings.validate)
+    observed.quantities |= cpu_quantities(ours) | cpu_quantities(arrived, "peer.cpu")
+    if settings.route.transport in ("tcp", "udp"):
+        observed.notes.append(
+            f"{settings.route}: the sender's figures count bytes that the "
+            "kernel has taken, not those that have arrived"
+        )
+    return observed
+
+
+def run_streams_mpi(ranks: mpi.Ranks, settings: Streamed) -> Observation:
+    """A stream by two ranks."""
+    outcome = ranks.run(mpi.build_job("bandwidth", settings, window=settings.depth))
+    assert isinstance(outcome.result, mpi.Counts)
+    return observe_streams(settings, [outcome.result], [outcome.peer_counts])
+
+
+def check_streams(settings: Windowed) -> None:
+    """Memory that no machine should be asked for."""
+    needed = settings.depth * settings.qps * settings.threads * settings.size_bytes
+    if needed > 2**34:
+        problem = f"{needed / 2**30:.0f} GiB of messages outstanding"
+        raise InputError("--depth", problem, "lower --depth, --qps, --threads or --size")
+
+
+def stream_channels(settings: Windowed, role: str, op: str) -> list[ChannelSpec]:
+    """The connections of every thread; role is "sink", "duplex" or "window"."""
+    config = _fields(settings, role)
+    # A peer that sends too ends by itself; the others end on our request.
+    count, duration_ns = settings.until()
+    peer_count = count if role == "duplex" else 0
+    loop = loop_fields(settings, op=op, count=peer_count, duration_ns=duration_ns)
+    options = {**window_options(settings), "rate": (settings.rate or 0.0) / settings.threads}
+    channel = ChannelSpec(config=config, role=role, loop=loop, options=options)
+    return [
+        replace(channel, thread=thread)
+        for thread in range(settings.threads)
+        for _ in range(settings.qps)
+    ]
+
+
+def _fields(settings: Windowed, role: str) -> dict[str, Any]:
+    size, depth = settings.size_bytes, settings.depth
+    # A byte stream is read as it is written: reading more at once would acknowledge more often,
+    # and so cut what the sender's kernel collects.
+    byte_stream = settings.route.transport == "tcp"
+    ahead = settings.post_list if byte_stream else count_receives(size, depth)
+    fields: dict[str, Any] = {"send_bytes": size, "depth": depth, "receive_depth": 1}
+    fields["queue_members"] = settings.qps if settings.shared_cq else 1
+    # The kernel copies what it takes, so a program needs one buffer, which stays in the cache.
+    fields["one_buffer"] = byte_stream and not settings.validate
+    match role:
+        case "duplex":
+            fields |= {"receive_bytes": size, "receive_depth": ahead}
+        case "window":
+            fields |= {"remote_bytes": size, "receive_bytes": 64, "server": {"depth": 1}}
+        case _:
+            fields |= {"receive_bytes": 64, "server": {"depth": 1, "receive_depth": ahead}}
+    return endpoint_fields(settings, **fields)
+
+
+def window_options(settings: Windowed) -> dict[str, int]:
+    """What both sides' streaming loops take."""
+    return {
+        "window": settings.depth,
+        "post_list": settings.post_list,
+        "signal_every": settings.signal_every,
+    }
+
+
+def by_thread(settings: Windowed, endpoints: Sequence[Endpoint]) -> list[Sequence[Endpoint]]:
+    """Each thread's connections."""
+    qps = settings.qps
+    return [endpoints[first : first + qps] for first in range(0, settings.threads * qps, qps)]
+
+
+def stream_loops(
+    settings: Windowed,
+    endpoints: Sequence[Endpoint],
+    stop: StopFlag,
+    *,
+    rate: float | None = None,
+    beside: int = 0,
+    **overrides: Any,
+) -> list[Callable[[], Counts]]:
+    """One sending loop per thread, after `beside` other loops; `rate` is the total."""
+    share = (rate or settings.rate or 0.0) / settings.threads
+    options = window_options(settings)
+    return [
+        partial(stream, ends, thread_spec(settings, n, **overrides), stop, rate=share, **options)
+        for n, ends in enumerate(by_thread(settings, endpoints), beside)
+    ]
+
+
+def duplex_loops(
+    settings: Windowed, endpoints: Sequence[Endpoint], stop: StopFlag, **overrides: Any
+) -> list[Callable[[], tuple[Counts, Counts]]]:
+    """One sending and receiving loop per thread."""
+    share, options = (settings.rate or 0.0) / settings.threads, window_options(settings)
+    return [
+        partial(duplex, ends, thread_spec(settings, n, **overrides), stop, rate=share, **options)
+        for n, ends in enumerate(by_thread(settings, endpoints))
+    ]
+
+
+def thread_spec(settings: Windowed, number: int, **overrides: Any) -> LoopSpec:
+    """The loop of the number-th thread, on the number-th processor from the one given."""
+    return loop_spec(settings, cpu=loop_cpu(settings, number), **overrides)
+
+
+def count_posted(settings: Windowed, counts: Sequence[Counts]) -> list[int]:
+    """Messages that left for each of the peer's threads, the warm-up's too: it waits for those."""
+    warmup = settings.warmup_messages * settings.qps
+    return [c.sent + warmup for c in counts]
+
+
+def run_bandwidth(rig: Rig, settings: BandwidthSettings) -> Observation:
     """Streams on every thread until their count or duration."""
     return run_both_ways(rig, settings) if settings.bidirectional else run_one_way(rig, settings)
 
@@ -44,7 +221,7 @@ def _add_back(observed: Observation, forth: Total, back: Total) -> Observation:
     return observed
 
 
-def run_mpi(ranks: mpi.Ranks, settings: BandwidthSettings) -> Observation:
+def run_bandwidth_mpi(ranks: mpi.Ranks, settings: BandwidthSettings) -> Observation:
     """The same by two ranks."""
     if not settings.bidirectional:
         return run_streams_mpi(ranks, settings)
@@ -58,8 +235,8 @@ def run_mpi(ranks: mpi.Ranks, settings: BandwidthSettings) -> Observation:
 BANDWIDTH = Test(
     name="bandwidth",
     settings=BandwidthSettings,
-    run=run,
-    run_mpi=run_mpi,
+    run=run_bandwidth,
+    run_mpi=run_bandwidth_mpi,
     check=check_streams,
     op=lambda settings: settings.op,
 )
@@ -70,3 +247,20 @@ def bandwidth(
 ) -> Measurement:
     """Measure throughput: `bandwidth(peer, over="tcp", size="64 KiB", depth=16)`."""
     return measure(BANDWIDTH, peer, settings, progress)
+
+
+RATE = Test(
+    name="rate",
+    settings=Streamed,
+    run=run_one_way,
+    run_mpi=run_streams_mpi,
+    check=check_streams,
+    op=lambda settings: settings.op,
+)
+
+
+def rate(
+    peer: Peer | None = None, progress: Progress | None = None, **settings: object
+) -> Measurement:
+    """Measure the message rate: `rate(peer, over="ofi:shm", depth=128, threads=2)`."""
+    return measure(RATE, peer, settings, progress)

@@ -26,7 +26,7 @@ from weft.measure.observation import (
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress, Rig, done_share
 from weft.measure.settings.by_test import ATOMIC_BYTES, ATOMICS, RmaSettings
-from weft.measure.tests.streams import (
+from weft.measure.tests.bandwidth import (
     check_streams,
     run_loops,
     stream_channels,

@@ -31,7 +31,7 @@ from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
 from weft.measure.rig import Connections, Progress, Rig, done_share
 from weft.measure.settings.by_test import SaturationSettings
 from weft.measure.settings.feasibility import SEQUENCE_BYTES, is_lossy
-from weft.measure.tests.streams import check_streams, count_posted, stream_channels, stream_loops
+from weft.measure.tests.bandwidth import check_streams, count_posted, stream_channels, stream_loops
 from weft.records import Distribution, Quantity, Scalar, Series, statistic
 
 LEAD_S = 0.1  # of the background before the probe

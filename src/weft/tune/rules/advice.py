@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from weft.errors import InputError
 from weft.measure.settings.options import options_of
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 from weft.model.fit import Fit, fit
 from weft.model.latency import single_packet_latency
 from weft.records import Plain

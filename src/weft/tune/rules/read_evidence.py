@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from weft.errors import InputError
 from weft.measure.settings.values import AUTO
-from weft.measure.tests.catalog import TESTS
+from weft.measure.tests import TESTS
 from weft.records import Distribution, Plain, Record, Run, Scalar, read_records, statistic, to_line
 from weft.records.record_line import canonical_json
 from weft.tune.rules.evidence import QUANTITIES, Evidence, Row, Setting, Spread

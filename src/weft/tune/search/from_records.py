@@ -25,9 +25,16 @@ from weft.model.fit import Fit
 from weft.records import Plain
 from weft.tune.rules.advice import advise
 from weft.tune.rules.evidence import Evidence, Row, Setting, Spread, common_options, format_options
-from weft.tune.search.goal import Goal, loss_percent
 from weft.tune.search.recommend import Recommendation, recommend
-from weft.tune.search.space import CHOICES, Factor, MeasuredPoint, Refusal, Space
+from weft.tune.search.space import (
+    CHOICES,
+    Factor,
+    Goal,
+    MeasuredPoint,
+    Refusal,
+    Space,
+    loss_percent,
+)
 from weft.tune.search.surface import CONFIDENCE, LEAST_ROWS, Interval
 from weft.tune.search.tuning import Tuning
 from weft.units import format_count, format_value, split_unit

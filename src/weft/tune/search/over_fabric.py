@@ -22,16 +22,17 @@ from weft.records import Plain, Record
 from weft.tune.rules.advice import advise
 from weft.tune.rules.read_evidence import gather_evidence
 from weft.tune.search.design import POINT_S, Schedule, schedule
-from weft.tune.search.goal import Goal, find_goal
 from weft.tune.search.space import (
     CHOICES,
     MIB,
     MOST_OUTSTANDING_BYTES,
     Candidate,
+    Goal,
     MeasuredPoint,
     Space,
     build_point,
     build_space,
+    find_goal,
     find_host_limits,
     list_candidates,
 )

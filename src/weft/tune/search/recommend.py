@@ -17,11 +17,12 @@ from scipy.special import ndtr
 from weft.errors import InputError
 from weft.model.fit import FloatArray
 from weft.records import Plain
-from weft.tune.search.goal import MOST_LOSS_PERCENT, Goal
 from weft.tune.search.space import (
     DECISIVE,
+    MOST_LOSS_PERCENT,
     PROBED,
     Candidate,
+    Goal,
     MeasuredPoint,
     Space,
     list_candidates,

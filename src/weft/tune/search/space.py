@@ -1,9 +1,11 @@
-"""The search space: the factors that a goal, a transport and this host have, and their levels.
+"""What to optimise and over what: goals, and the factors that a goal, a transport and a host have.
 
-A factor is a setting of the test with the levels that are considered. Factors that cannot matter or
-are not available are refused with a reason. A candidate has one level of every factor; a measured
-point is a candidate with the goal's value there. Entry points: `find_host_limits`, `build_space`,
-`Space`, `build_point`. Units: in the names; values in the goal's.
+A goal is a quantity of a record, its better direction, and the test that measures it; `cpu` is
+processor time of both ends' timed loops for each byte that arrived. A factor is a setting of the
+test with the levels that are considered. Factors that cannot matter or are not available are
+refused with a reason. A candidate has one level of every factor; a measured point is a candidate
+with the goal's value there. Entry points: `GOALS`, `find_host_limits`, `build_space`, `Space`,
+`build_point`. Units: in the names; values in the goal's: B/s, M/s, us, ns/B; loss in %.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,13 +23,18 @@ import numpy as np
 from weft._core import Availability, availability
 from weft.errors import InputError
 from weft.host.machine.cpu import read_processors
+from weft.measure.measurement import Test
 from weft.measure.settings.options import Over, Settings, options_of, parse_over
 from weft.measure.settings.values import ANYWHERE, AUTO
+from weft.measure.tests.bandwidth import BANDWIDTH, RATE
+from weft.measure.tests.latency import LATENCY
 from weft.model.fit import FloatArray
-from weft.records import Plain, Record
+from weft.records import Distribution, Plain, Record, Scalar
 from weft.sweep_grammar import expand_values
-from weft.tune.search.goal import MOST_LOSS_PERCENT, Goal, loss_percent
+from weft.tune.rules.read_evidence import read_carried_Bps, read_carried_messages_per_s
 
+MOST_LOSS_PERCENT = 1.0  # settings that lose more are never recommended
+_PS_PER_US = 1e6
 Candidate = Mapping[str, Plain]
 Levels = tuple[Plain, ...]
 Offers = dict[str, Levels | str]  # levels, or why there are none
@@ -60,6 +67,108 @@ PROBED = ("offset_bytes",)
 _REACH = {"size_bytes": 6.0, "depth": 6.0, "qps": 1.2, "threads": 0.6, "wait": 0.6, "cpu": 0.6}
 _WEAK_REACH = 2.0
 _NOWHERE = -1.0  # the coordinate of an unknown level, such as one that was removed
+VERBS_INLINE_BYTES = 220  # what common adapters take; one that takes less says so (unverified)
+ANY_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """`read` gives the value of a record of `test`, or None where it has none."""
+
+    name: str
+    test: Test
+    meaning: str
+    unit: str
+    more_is_better: bool
+    read: Callable[[Record], float | None]
+
+    @property
+    def sign(self) -> float:
+        """Times the logarithm of a value: greater is better for every goal."""
+        return 1.0 if self.more_is_better else -1.0
+
+    def value(self, record: Record) -> float | None:
+        """The value above 0, or None: the record is of another test, or nothing arrived."""
+        if record.name != self.test.name:
+            return None
+        value = self.read(record)
+        return value if value is not None and value > 0 else None
+
+
+def read_scalar(record: Record, name: str) -> float | None:
+    """A scalar of the record, or None."""
+    quantity = record.quantities.get(name)
+    return float(quantity.value) if isinstance(quantity, Scalar) else None
+
+
+def loss_percent(record: Record) -> float:
+    """Share of messages lost; 0 where none can be."""
+    return read_scalar(record, "loss") or read_scalar(record, "round_trip.loss") or 0.0
+
+
+def _message_rate(record: Record) -> float | None:
+    size = record.settings.get("size_bytes")
+    per_s = read_carried_messages_per_s(record, size) if isinstance(size, int) else None
+    return None if per_s is None else per_s / 1e6
+
+
+def _latency(record: Record) -> float | None:
+    half_rtt = record.quantities.get("half_rtt")
+    return half_rtt.quantile(0.5) / _PS_PER_US if isinstance(half_rtt, Distribution) else None
+
+
+def _cpu_per_byte(record: Record) -> float | None:
+    """ns per byte: shares of a processor at both ends over the bytes that came each second."""
+    rate, ours = read_carried_Bps(record), read_scalar(record, "cpu.percent")
+    theirs = read_scalar(record, "peer.cpu.percent")
+    if theirs is None and record.settings.get("over") == "delay":
+        theirs = 0.0  # no peer process
+    if not rate or ours is None or theirs is None:
+        return None
+    return (ours + theirs) / 100 * 1e9 / rate
+
+
+_ALL = (
+    Goal(
+        name="throughput",
+        test=BANDWIDTH,
+        meaning="payload throughput",
+        unit="B/s",
+        more_is_better=True,
+        read=read_carried_Bps,
+    ),
+    Goal(
+        name="latency",
+        test=LATENCY,
+        meaning="half round trip, median",
+        unit="us",
+        more_is_better=False,
+        read=_latency,
+    ),
+    Goal(
+        name="message-rate",
+        test=RATE,
+        meaning="message rate",
+        unit="M/s",
+        more_is_better=True,
+        read=_message_rate,
+    ),
+    Goal(
+        name="cpu",
+        test=BANDWIDTH,
+        meaning="processor time per byte, both ends",
+        unit="ns/B",
+        more_is_better=False,
+        read=_cpu_per_byte,
+    ),
+)
+GOALS = {goal.name: goal for goal in _ALL}
+
+
+def find_goal(name: str) -> Goal:
+    if name not in GOALS:
+        raise InputError("--goal", f"{name!r} is not known", f"use one of {', '.join(GOALS)}")
+    return GOALS[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,10 +429,6 @@ def _inline(goal: Goal, limits: HostLimits) -> Levels | str:
     if limits.size_bytes > limits.inline_limit:
         return f"{limits.size_bytes} B exceed what goes inline here, {limits.inline_limit} B"
     return (0, limits.size_bytes)
-
-
-VERBS_INLINE_BYTES = 220  # what common adapters take; one that takes less says so (unverified)
-ANY_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,6 @@ from weft.model.fit import FloatArray
 from weft.records import Plain, Record
 from weft.tune.rules.evidence import Rule
 from weft.tune.search.design import Schedule, design, list_profile
-from weft.tune.search.goal import Goal
 from weft.tune.search.recommend import (
     Recommendation,
     filter_recommendable,
@@ -31,7 +30,7 @@ from weft.tune.search.recommend import (
     rank_ways,
     recommend,
 )
-from weft.tune.search.space import PROBED, SHARING, Candidate, MeasuredPoint, Space
+from weft.tune.search.space import PROBED, SHARING, Candidate, Goal, MeasuredPoint, Space
 from weft.tune.search.surface import CONFIDENCE, Interval, fit_surface
 
 # Measures (setting, stage). Raises Stopped, or a WeftError where the setting is refused.

@@ -19,9 +19,8 @@ from weft.plot.html_page import join, picture, pictures, row_table
 from weft.plot.style import MUTED, OURS, PALETTE, PUBLISHED, label_log_axis, legend
 from weft.records import Plain, Provenance, Quantity, Record, Row, Scalar
 from weft.tune.rules.advice import advice_rows
-from weft.tune.search.forms import predict_log
 from weft.tune.search.from_records import StoredTuning, find_nearest_records, predict_gain
-from weft.tune.search.surface import Interval
+from weft.tune.search.surface import Interval, predict_log
 from weft.tune.search.tuning import Tuning
 from weft.units import format_value, split_unit
 

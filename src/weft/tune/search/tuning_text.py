@@ -21,9 +21,8 @@ from weft.tune.search.from_records import (
     find_unreached_factors,
     predict_gain,
 )
-from weft.tune.search.goal import Goal
 from weft.tune.search.over_fabric import PreparedTuning
-from weft.tune.search.space import Factor
+from weft.tune.search.space import Factor, Goal
 from weft.tune.search.surface import Interval
 from weft.tune.search.tuning import Tuning
 from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED

@@ -36,7 +36,7 @@ from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.jobs import Job
-from weft.measure.jobs.run_jobs import Site, open_testbed_site, run_jobs
+from weft.measure.run_jobs import Site, open_testbed_site, run_jobs
 from weft.records import Distribution, Scalar
 from weft.studies.saba.live.port_ways import SRPT, build_live_queues, order_by_bytes_left
 

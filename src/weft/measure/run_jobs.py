@@ -34,7 +34,7 @@ from weft.jobs.job_times import (
     build_slowdown,
     describe_jobs,
 )
-from weft.measure.jobs.job_worker import InstancePlan, plan_instance, run_instance
+from weft.measure.job_worker import InstancePlan, plan_instance, run_instance
 from weft.records import Plain, Provenance, Quantity, Record, note_ending
 from weft.units import format_value
 

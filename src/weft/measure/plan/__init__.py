@@ -1,1 +1,0 @@
-"""Plans: flows between many hosts, started together."""

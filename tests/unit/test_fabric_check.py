@@ -42,6 +42,9 @@ BROKEN = {
     "two nodes have LID 7": replace(
         changed_node(0, lid=7), nodes=tuple(replace(n, lid=7) for n in GOOD.nodes)
     ),
+    "two nodes have GUID '0x0002c90300a1b2c0'": replace(
+        GOOD, nodes=tuple(replace(n, guid="0x0002c90300a1b2c0") for n in GOOD.nodes)
+    ),
     "LID 49152 is outside 1..49151": changed_node(0, lid=49152),
     "GUID '0x12' is not": changed_node(0, guid="0x12"),
     "0 ports is outside 1..254": changed_node(2, ports=0),

@@ -176,6 +176,32 @@ def test_every_builder_takes_rate_delay_lanes_and_routing(name):
     assert len(path(fabric, 0, len(fabric.hosts) - 1)) >= 1
 
 
+SMALLEST = {
+    "one_switch": (1,),
+    "two_hops": (1, 1),
+    "leaf_spine": (1, 1, 1),
+    "leaf_spine3": (1, 1, 1, 1, 1, 1),
+    "fat_tree": (2,),
+    "vl2": (2, 2, 1),
+    "dragonfly": (1, 1, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_each_topology_has_a_smallest_size_and_refuses_one_less_of_anything(name):
+    build, counts = TOPOLOGIES[name], SMALLEST[name]
+    assert check_fabric(build(*counts)).hosts
+    for n in range(len(counts)):
+        with pytest.raises(InputError, match="is not a whole number of at least"):
+            build(*counts[:n], counts[n] - 1, *counts[n + 1 :])
+
+
+def test_a_list_of_one_rate_or_delay_is_that_of_every_tier():
+    assert leaf_spine(2, 2, 2, rate=["4xHDR"], delay=["7 ns"]) == leaf_spine(
+        2, 2, 2, rate="4xHDR", delay="7 ns"
+    )
+
+
 BAD = {
     "k: 5 is odd": lambda: fat_tree(5),
     "k: 0 is not a whole number of at least 2": lambda: fat_tree(0),

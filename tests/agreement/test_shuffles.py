@@ -19,8 +19,7 @@ from weft.studies.saba.evaluation.cluster import (
     list_flows,
     resize_job,
 )
-from weft.studies.saba.workloads import read_testbed
-from weft.studies.saba.workloads.job_profile import describe_job
+from weft.studies.saba.workloads import describe_job, read_testbed
 
 HOSTS = 8
 PLACES = {"LR": (0, 1, 2, 3, 4), "SQL": (2, 3, 4, 5), "NI": (0, 3, 5, 6, 7), "TS": (1, 4, 7)}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from weft._core import Transfers
 from weft.errors import InputError
-from weft.studies.saba.sharing import assign_priorities, order_coflows, order_flows
+from weft.studies.saba.priority_order import assign_priorities, order_coflows, order_flows
 
 HOSTS = 3
 RATE_BPS = 8e6  # 1 byte takes 1 us

@@ -40,7 +40,7 @@ from weft.studies.saba.evaluation.judgement import (
 )
 from weft.studies.saba.evaluation.regimes import evaluate
 from weft.studies.saba.evaluation.ways import WAYS, Knowledge, simulate_alone, simulate_way
-from weft.studies.saba.sharing import order_coflows
+from weft.studies.saba.priority_order import order_coflows
 from weft.studies.saba.speedup_cases import Size
 from weft.studies.saba.speedups import SPEEDUP_BUILDERS, SPEEDUPS
 from weft.toml_table import Table

@@ -20,9 +20,18 @@ from weft.errors import InputError
 from weft.sensitivity.application import PAPER_SHARES
 from weft.studies.published import find_statement, find_table
 from weft.studies.saba.stated_values import find_samples, find_slowdowns
-from weft.studies.saba.workloads import make_synthetic, profile_job, read_testbed
-from weft.studies.saba.workloads.stage_fit import Mix, build_stages, complete_s
-from weft.studies.saba.workloads.testbed import HERE, QUARTER, Workload, fit_job
+from weft.studies.saba.workloads import (
+    HERE,
+    QUARTER,
+    Mix,
+    Workload,
+    build_stages,
+    complete_s,
+    fit_job,
+    make_synthetic,
+    profile_job,
+    read_testbed,
+)
 
 TEN = read_testbed()
 

@@ -25,7 +25,7 @@ from weft.studies.saba.evaluation.allocations import (
     draw_load,
     learn,
 )
-from weft.studies.saba.workloads.job_profile import describe_job
+from weft.studies.saba.workloads import describe_job
 
 COUNT, LOAD = 8, 4.0
 SHRINK = 1e-5  # of the jobs: iterations of 10 to 100 us

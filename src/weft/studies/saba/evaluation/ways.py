@@ -2,7 +2,7 @@
 
 A way programs the lanes of all ports when a job begins or finishes, or when one begins or ceases
 to send. Saba's levels, queues and weights come from `weft.control.policy`; Sincronia's order from
-`weft.studies.saba.sharing`. Entry points: `WAYS`, `Knowledge`, `LaneSharing`,
+`weft.studies.saba.priority_order`. Entry points: `WAYS`, `Knowledge`, `LaneSharing`,
 `simulate_way`. Units: s, bytes.
 """
 
@@ -35,7 +35,7 @@ from weft.studies.saba.evaluation.cluster import (
     build_shuffles,
     list_flows,
 )
-from weft.studies.saba.sharing import assign_priorities, order_coflows
+from weft.studies.saba.priority_order import assign_priorities, order_coflows
 from weft.studies.saba.workloads import profile_job, read_testbed
 
 QUEUES, LEVELS = 8, 16  # of a port, of InfiniBand (4.6.1)

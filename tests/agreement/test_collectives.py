@@ -16,7 +16,7 @@ import pytest
 from weft.records import Scalar
 from weft.simulate import scenario_from, simulate
 from weft.simulate.workload.collectives import Plan, build_collective
-from weft.simulate.workload.loggop import LogGop, run_loggop
+from weft.simulate.workload.operations import LogGop, run_loggop
 
 RATE_BPS = 100e9
 HEADER_BYTES = 26  # LRH 8, BTH 12, ICRC 4, VCRC 2

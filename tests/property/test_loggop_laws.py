@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workload_instances import workloads
 
 from weft.simulate.workload import COMPUTE, RECEIVE, SEND, STARTS, Operations
-from weft.simulate.workload.loggop import NEVER_PS, LogGop, run_loggop
+from weft.simulate.workload.operations import UNENDED_PS, LogGop, run_loggop
 
 
 class SlowLogGop:
@@ -34,7 +34,7 @@ class SlowLogGop:
             for i in range(len(operations))
         }
         self.ready = dict.fromkeys(self.waits, 0)
-        self.ended = dict.fromkeys(self.waits, NEVER_PS)
+        self.ended = dict.fromkeys(self.waits, UNENDED_PS)
         self.processor: dict[tuple[int, int], int] = {}
         self.adapter: dict[tuple[str, int], int] = {}
         self.posted: list[int] = []
@@ -175,5 +175,5 @@ def test_all_times_scale_with_the_parameters(
     )
     longer = replace(operations, duration_ps=operations.duration_ps * factor)
     once = run_loggop(operations, network).ended_ps
-    expected = np.where(once == NEVER_PS, NEVER_PS, once * factor)
+    expected = np.where(once == UNENDED_PS, UNENDED_PS, once * factor)
     assert run_loggop(longer, scaled).ended_ps.tolist() == expected.tolist()

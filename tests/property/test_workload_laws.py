@@ -17,7 +17,7 @@ from weft.simulate.run import build_simulation
 from weft.simulate.workload import RECEIVE, SEND, Operations, check_operations, join_operations
 from weft.simulate.workload.collectives import ALGORITHMS, Plan, build_collective
 from weft.simulate.workload.goal import format_goal, read_goal, write_goal
-from weft.simulate.workload.loggop import LogGop, run_loggop
+from weft.simulate.workload.operations import LogGop, run_loggop
 
 NEVER_PS = 2**63 - 1
 PAIRS = [(op, algorithm) for op, algorithms in ALGORITHMS.items() for algorithm in algorithms]

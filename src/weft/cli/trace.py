@@ -11,8 +11,8 @@ from weft.errors import InputError
 from weft.measure.mpi.trace_program import trace_program
 from weft.records import check_output
 from weft.simulate.workload.goal import write_goal
-from weft.simulate.workload.loggop import LogGop, run_loggop
 from weft.simulate.workload.mpi_calls import MpiCalls, read_mpi_calls
+from weft.simulate.workload.operations import LogGop, run_loggop
 from weft.units import format_value, parse_size
 
 FREE = LogGop(latency_ps=0, overhead_ps=0, gap_ps=0, gap_ps_per_byte=0.0)

@@ -31,7 +31,7 @@ from weft.jobs.job_times import (
 from weft.records import Record
 from weft.simulate.traffic import Part, Traffic
 from weft.simulate.workload.operations import Operations
-from weft.simulate.workload.placement import PlacedJob, PlacedWorkload, place_workload
+from weft.simulate.workload.scenario_workloads import PlacedJob, PlacedWorkload, place_workload
 from weft.toml_table import Table
 
 if TYPE_CHECKING:

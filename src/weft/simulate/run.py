@@ -35,18 +35,18 @@ from weft.simulate.lane_budget import demote_flows
 from weft.simulate.port_controller import LivePorts, PortController, check_controller
 from weft.simulate.run_record import (
     SHOWN_FLOWS,
+    AnySimulation,
     Group,
     add_demotions,
     build_record,
+    completion_quantities,
     describe_origin,
+    describe_waiting,
 )
 from weft.simulate.scenario import Scenario
 from weft.simulate.traffic import Part
-from weft.simulate.workload.loggop import run_loggop
-from weft.simulate.workload.operations import join_operations
-from weft.simulate.workload.placement import NO_FLOW
-from weft.simulate.workload.result import AnySimulation, completion_quantities, describe_waiting
-from weft.simulate.workload.scenario_tables import LogGopScenario
+from weft.simulate.workload.operations import join_operations, run_loggop
+from weft.simulate.workload.scenario_workloads import NO_FLOW, LogGopScenario
 
 EVENTS_PER_SLICE = 200_000  # and partition
 MOST_THREADS = 64  # partitions of a fabric

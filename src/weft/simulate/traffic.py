@@ -21,8 +21,15 @@ from weft._core import Estimator, FlowList, FlowSpec, Op, Pattern, Transport
 from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.simulate.workload.operations import MAX_RANKS, Operations
-from weft.simulate.workload.placement import PlacedWorkload, Volume, place_ranks, place_workload
-from weft.simulate.workload.scenario_tables import read_collective, read_file, read_name
+from weft.simulate.workload.scenario_workloads import (
+    PlacedWorkload,
+    Volume,
+    place_ranks,
+    place_workload,
+    read_collective,
+    read_file,
+    read_name,
+)
 from weft.toml_table import Table
 from weft.units import parse_time
 

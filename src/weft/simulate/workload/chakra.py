@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
-from weft.simulate.workload.collective_calls import FIRST_COLLECTIVE_TAG, CollectiveCalls, Ends
+from weft.simulate.workload.collectives import FIRST_COLLECTIVE_TAG, CollectiveCalls, Ends
 from weft.simulate.workload.operations import Builder, Operations, check_operations
 
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.simulate.workload.collective_calls import CollectiveCalls
-from weft.simulate.workload.collectives import ALGORITHMS
+from weft.simulate.workload.collectives import ALGORITHMS, CollectiveCalls
 from weft.simulate.workload.operations import (
     ENDS,
     MAX_RANKS,

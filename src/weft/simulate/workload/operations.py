@@ -3,7 +3,8 @@
 `Operations` is flat arrays, rank by rank. An operation waits for the end, or only for the start, of
 others of its rank. Messages of one source, destination and tag match receives in order. A `Builder`
 takes operations one by one and in any order of ranks; `join_operations` puts workloads side by
-side. Entry points: `Builder`, `Operations`. Units: ps, bytes.
+side. `run_loggop` runs them over the LogGOP network: latency, overheads and gaps, no fabric.
+Entry points: `Builder`, `Operations`, `run_loggop`. Units: ps, bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft import _core
 from weft._core import OperationArrays
 from weft.errors import InputError
 
@@ -259,3 +261,49 @@ def join_operations(workloads: Sequence[Operations]) -> Operations:
         dependency=join("dependency", operations),
         dependency_kind=join("dependency_kind"),
     )
+
+
+# ---- The LogGOP network -----------------------------------------------------------------------
+
+
+NO_RENDEZVOUS = 2**63 - 1  # every message is eager
+UNENDED_PS = 2**63 - 1  # of an operation that waits for ever
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogGop:
+    """LogGOPSim's parameters, here with units."""
+
+    latency_ps: int  # L
+    overhead_ps: int  # o: processor, per message
+    gap_ps: int  # g: adapter, per message
+    gap_ps_per_byte: float  # G
+    overhead_ps_per_byte: float = 0.0  # O
+    rendezvous_above_bytes: int = NO_RENDEZVOUS  # S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LogGopRun:
+    """When each rank's processors are free for good, and when each operation ended."""
+
+    rank_ps: NDArray[np.int64]
+    ended_ps: NDArray[np.int64]  # UNENDED_PS: it waits for ever
+
+    @property
+    def waiting(self) -> NDArray[np.intp]:
+        """Operations that never ended: ranks wait for each other."""
+        return np.flatnonzero(self.ended_ps == UNENDED_PS)
+
+
+def run_loggop(operations: Operations, parameters: LogGop) -> LogGopRun:
+    core = _core.LogGop()
+    core.L_ps, core.o_ps, core.g_ps = (
+        parameters.latency_ps,
+        parameters.overhead_ps,
+        parameters.gap_ps,
+    )
+    core.G_ps_per_byte = parameters.gap_ps_per_byte
+    core.O_ps_per_byte = parameters.overhead_ps_per_byte
+    core.S_bytes = parameters.rendezvous_above_bytes
+    rank_ps, ended_ps = _core.run_loggop(operations.to_core(), core)
+    return LogGopRun(rank_ps=rank_ps, ended_ps=ended_ps)

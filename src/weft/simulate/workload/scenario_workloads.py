@@ -1,21 +1,25 @@
-"""What scenarios say about workloads: files, collectives, and the LogGOP network.
+"""Workloads of a scenario: read from its tables, and placed on hosts.
 
-Entry points: `read_file`, `read_collective`, `read_loggop`. Units: ps, bytes.
+A workload is a file or a collective; a scenario with `[loggop]` has a LogGOP network instead of a
+fabric. Messages between ranks on different hosts need flows. Entry points: `read_file`,
+`read_collective`, `read_loggop`, `place_ranks`, `place_workload`. Units: ps, bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weft.errors import InputError
+from weft.jobs import Job
 from weft.simulate.workload.chakra import read_chakra
 from weft.simulate.workload.collectives import ALGORITHMS, Plan, build_collective, bus_factor
 from weft.simulate.workload.goal import read_goal
-from weft.simulate.workload.loggop import NEVER_PS, LogGop
-from weft.simulate.workload.operations import MAX_RANKS, Operations
-from weft.simulate.workload.placement import Volume
+from weft.simulate.workload.operations import MAX_RANKS, NO_RENDEZVOUS, LogGop, Operations
 from weft.toml_table import Table
 
 MAX_SIZE = 2**40
@@ -90,7 +94,7 @@ def read_loggop(top: Table, base: Path) -> LogGopScenario | None:
         gap_ps=table.time_ps("g"),
         gap_ps_per_byte=float(table.time_ps("G")),
         overhead_ps_per_byte=float(table.time_ps("O", 0)),
-        rendezvous_above_bytes=table.size_bytes("S", 0, MAX_SIZE, NEVER_PS),
+        rendezvous_above_bytes=table.size_bytes("S", 0, MAX_SIZE, NO_RENDEZVOUS),
     )
     table.done()
     return LogGopScenario(parameters=parameters, workloads=tuple(_read_workloads(top, base)))
@@ -117,3 +121,91 @@ def _read_workloads(top: Table, base: Path) -> Iterator[NamedWorkload]:
             )
         table.done()
         yield NamedWorkload(name=name, operations=operations, volume=volume)
+
+
+# ---- Placement on hosts -----------------------------------------------------------------------
+
+
+NO_FLOW = 2**32 - 1  # both ranks are on one host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """What a collective moves, for its bus bandwidth."""
+
+    size_bytes: int
+    repetitions: int
+    bus_factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedJob:
+    """A job on its hosts, and the operations at which its stages begin and end.
+
+    These are by [loop, stage, instance].
+    """
+
+    job: Job
+    hosts: tuple[str, ...]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlacedWorkload:
+    """Operations whose ranks are on hosts; `pairs` are the hosts that talk, once for each flow."""
+
+    operations: Operations
+    host: NDArray[np.uint32]  # by rank
+    begin_ps: int
+    pairs: NDArray[np.int64]  # rows of source and destination host
+    messages: NDArray[np.int64]  # by pair
+    flow: NDArray[np.uint32]  # by operation: the pair of a send, or NO_FLOW
+    volume: Volume | None = None
+    job: PlacedJob | None = None
+
+    @property
+    def largest_message_bytes(self) -> int:
+        return int(self.operations.size_bytes.max(initial=0))
+
+
+def place_ranks(ranks: int, hosts: Sequence[int], ranks_per_host: int, place: str) -> list[int]:
+    """The host of each rank: `ranks_per_host` ranks side by side on each host, in order."""
+    if ranks > len(hosts) * ranks_per_host:
+        raise InputError(
+            place,
+            f"{ranks} ranks do not fit on {len(hosts)} hosts with {ranks_per_host} ranks each",
+            "name more hosts, or raise ranks_per_host",
+        )
+    return [hosts[rank // ranks_per_host] for rank in range(ranks)]
+
+
+def place_workload(
+    operations: Operations,
+    hosts: Sequence[int],
+    begin_ps: int,
+    volume: Volume | None = None,
+    *,
+    flows: int = 1,
+    job: PlacedJob | None = None,
+) -> PlacedWorkload:
+    """The workload with rank r on hosts[r]; a message's tag modulo `flows` chooses its flow."""
+    host = np.array(hosts, dtype=np.uint32)
+    sends = operations.sends
+    source, target = host[operations.rank[sends]], host[operations.peer[sends]]
+    leaves = source != target
+    keys = (source[leaves].astype(np.int64) << 28 | target[leaves]) * flows
+    keys += operations.tag[sends[leaves]] % flows
+    distinct, number, messages = np.unique(keys, return_inverse=True, return_counts=True)
+    flow = np.full(len(operations), NO_FLOW, dtype=np.uint32)
+    flow[sends[leaves]] = number
+    return PlacedWorkload(
+        operations=operations,
+        host=host,
+        begin_ps=begin_ps,
+        pairs=np.stack([distinct // flows >> 28, distinct // flows & 0xFFFFFFF], axis=1),
+        messages=messages,
+        flow=flow,
+        volume=volume,
+        job=job,
+    )

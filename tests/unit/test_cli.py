@@ -65,7 +65,7 @@ def test_an_output_that_is_no_file_is_refused_before_the_work(monkeypatch, capsy
     def work(*_: object, **__: object) -> None:
         pytest.fail("the work began")
 
-    for module in ("cli.simulate.sweep", "cli.study.run_study", "cli.tour.run_tour"):
+    for module in ("cli.simulate.sweep", "cli.study.run_study", "cli.study.run_tour"):
         monkeypatch.setattr(f"weft.{module}", work)
     os.mkfifo("pipe")
     Path("made").mkdir()

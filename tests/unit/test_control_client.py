@@ -475,7 +475,7 @@ def test_importing_the_library_loads_neither_grpc_nor_numpy() -> None:
     text = """
 import sys
 import weft.control.client
-import weft.cli.run
+import weft.cli.control
 assert not {"grpc", "numpy", "scipy"} & set(sys.modules), sorted(sys.modules)
 """
     subprocess.run([sys.executable, "-c", text], check=True, timeout=30)

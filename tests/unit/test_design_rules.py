@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from weft.cli.measure import read_settings
 from weft.cli.parser import build_parser
-from weft.cli.tests import read_settings
 from weft.measure.measurement import plan_points
 from weft.measure.tests import TESTS
 from weft.tune.rules.advice import advice_rows, advice_table, advise

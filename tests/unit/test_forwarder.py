@@ -175,9 +175,9 @@ def test_transports_without_frames_to_forward_are_refused(over):
 
 def test_the_command_ends_with_status_1_unless_all_is_accurate(monkeypatch, capsys):
     findings = [finding(), finding(measured=2e6)]
-    monkeypatch.setattr("weft.cli.accuracy.judge_transport", lambda *_: iter(findings[:1]))
+    monkeypatch.setattr("weft.cli.measure.judge_transport", lambda *_: iter(findings[:1]))
     assert main(["accuracy", "--over", "udp"]) == 0
-    monkeypatch.setattr("weft.cli.accuracy.judge_transport", lambda *_: iter(findings))
+    monkeypatch.setattr("weft.cli.measure.judge_transport", lambda *_: iter(findings))
     assert main(["accuracy", "--over", "udp", "--json"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "1.02 ms" in line and "+0.98 %" in line]

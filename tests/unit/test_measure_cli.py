@@ -226,7 +226,7 @@ def test_a_disk_that_is_full_from_the_start_is_warned_of_and_prints_what_was_mea
 
 
 def test_corrupted_messages_make_the_status_1(monkeypatch, capsys):
-    from weft.cli import tests as command
+    from weft.cli import measure as command
 
     whole = command.run_point
 
@@ -242,7 +242,7 @@ def test_corrupted_messages_make_the_status_1(monkeypatch, capsys):
 
 
 def test_a_point_that_fails_leaves_those_before_it(monkeypatch, capsys):
-    from weft.cli import tests as command
+    from weft.cli import measure as command
 
     whole = command.run_point
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
@@ -68,13 +69,31 @@ def _commands_of(path: Path) -> frozenset[str]:
 @cache
 def _names_of_commands(module: Path) -> frozenset[str]:
     """Commands whose code is in a module of weft.cli: `weft model` is in `model_link.py`, too."""
-    from weft.cli.parser import COMMANDS, TESTS
+    from weft.cli.parser import COMMANDS
 
-    if module.stem == "tests":
-        return frozenset(TESTS)
     if module.parent.name == "options":
         return frozenset(name for name, (options, _) in COMMANDS.items() if options == module.stem)
-    return frozenset({module.stem, module.stem.split("_")[0]} & COMMANDS.keys())
+    run = {name for name, modules in _modules_of_commands().items() if module.stem in modules}
+    return frozenset(run | {module.stem.split("_")[0]} & COMMANDS.keys())
+
+
+@cache
+def _modules_of_commands() -> dict[str, frozenset[str]]:
+    """Modules of weft.cli that a command's actions are run by."""
+    from weft.cli.parser import build_parser
+
+    commands = next(a for a in build_parser()._actions if isinstance(a.choices, dict)).choices
+    assert commands is not None
+    return {name: frozenset(_runners(parser)) for name, parser in commands.items()}
+
+
+def _runners(parser: argparse.ArgumentParser) -> Iterator[str]:
+    if run := parser.get_default("run"):
+        yield run.split(":")[0]
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for inner in action.choices.values():
+                yield from _runners(inner)
 
 
 def _imports_of(path: Path) -> frozenset[str]:

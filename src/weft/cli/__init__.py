@@ -1,9 +1,9 @@
 """The command line: parse, call one function, emit.
 
-`weft.cli.options` declares the options. Each command is a module, imported when it runs, with a
-function that returns the exit status: 0 done, 1 done but a check failed, 2 could not run. One that
-a signal interrupts keeps what it has done; its status is 128 and the signal's number, 130 for
-Ctrl-C. The tests of fabrics share one module. Entry point: `main`.
+`weft.cli.options` declares the options. Each command is a function of a module that is imported
+when it runs. It returns the exit status: 0 done, 1 done but a check failed, 2 could not run. A
+command that a signal interrupts keeps what it has done; its status is 128 and the signal's number,
+130 for Ctrl-C. Entry point: `main`.
 """
 
 from __future__ import annotations

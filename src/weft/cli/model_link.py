@@ -7,8 +7,15 @@ from math import inf, isfinite
 
 import numpy as np
 
-from weft.cli.model_answer import Answer, Column, emit, read_list, read_value, warn_of_misfit
-from weft.cli.model_fit import read_bandwidth_rows
+from weft.cli.model_fit import (
+    Answer,
+    Column,
+    emit,
+    read_bandwidth_rows,
+    read_list,
+    read_value,
+    warn_of_misfit,
+)
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.fabric.links import SPEEDS

@@ -1,12 +1,19 @@
-"""`weft simulate SCENARIO.toml`: one scenario or a sweep over its keys."""
+"""`weft simulate`, and what it simulates: `weft fabric`, `weft trace`.
+
+`weft simulate SCENARIO.toml`: one scenario or a sweep over its keys. `weft fabric FILE…`: what a
+fabric is, whether its routes can deadlock, and conversion. `weft trace -o FILE.goal -- mpirun ...`:
+the calls of an MPI program as a workload.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+import tempfile
 import textwrap
-from collections.abc import Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,8 +21,21 @@ from typing import Any
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
+from weft.fabric import (
+    Fabric,
+    describe_cycle,
+    find_cycle,
+    path,
+    read_fabric,
+    route,
+    with_addresses,
+    write_ibnetdiscover,
+    write_lft,
+    write_toml,
+)
 from weft.fleet import check_cluster, check_jobs
-from weft.records import Record, note_ending, to_summary_line
+from weft.measure.mpi.trace_program import trace_program
+from weft.records import Record, check_output, note_ending, to_summary_line, write_text
 from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_simulation, format_sweep
 from weft.simulate.run import MOST_THREADS
@@ -29,8 +49,12 @@ from weft.simulate.sweep import (
     sweep,
 )
 from weft.simulate.systems import Parameter, parameters, system_names
+from weft.simulate.workload.goal import write_goal
+from weft.simulate.workload.mpi_calls import MpiCalls, read_mpi_calls
+from weft.simulate.workload.operations import LogGop, run_loggop
 from weft.sweep_grammar import expand_values, split_assignments
 from weft.toml_table import load_toml, parse_value
+from weft.units import format_value, parse_size
 
 EXAMPLE = "switch.order=round-robin"
 
@@ -149,3 +173,119 @@ def _format_parameter(p: Parameter) -> str:
         for label, text in (("meaning", p.meaning), ("source", p.source))
     ]
     return "\n".join([f"{p.section}.{p.key} = {p.value}", *notes])
+
+
+# ---- Fabrics ----------------------------------------------------------------------------------
+
+
+WRITERS: dict[str, Callable[[Fabric], str]] = {
+    "toml": write_toml,
+    "ibnetdiscover": write_ibnetdiscover,
+    "lft": write_lft,
+}
+
+
+def run_fabric(args: argparse.Namespace) -> int:
+    if args.output:
+        check_output(args.output)
+    fabric = read_fabric(args.files if len(args.files) > 1 else args.files[0])
+    if args.routing:
+        fabric = route(fabric, args.routing)
+    if args.to:
+        return _convert(fabric, args.to, args.output)
+    if args.path:
+        print(" -> ".join(_format_path(fabric, *args.path)))
+        return 0
+    facts = _describe_fabric(fabric)
+    cycle = find_cycle(fabric) if fabric.routes is not None else None
+    facts["deadlock"] = describe_cycle(fabric, cycle) if cycle else "none possible"
+    if fabric.routes is None:
+        facts["deadlock"] = "unknown: no routes (give --routing, or a dump of forwarding tables)"
+    remarks = {"findings": fabric.findings, "warnings": fabric.warnings}
+    if args.json:
+        print(json.dumps(facts | remarks))
+    else:
+        lines = [*facts.items(), *((key[:-1], t) for key, texts in remarks.items() for t in texts)]
+        print("\n".join(f"{key:>9}: {value}" for key, value in lines))
+    return 1 if cycle or fabric.findings else 0
+
+
+def _describe_fabric(fabric: Fabric) -> dict[str, str | int]:
+    rates = Counter(link.rate_name for link in fabric.links)
+    return {
+        "fabric": fabric.name,
+        "hosts": len(fabric.hosts),
+        "switches": len(fabric.switches),
+        "links": ", ".join(f"{count} × {rate}" for rate, count in sorted(rates.items())),
+        "lanes": fabric.lanes,
+    }
+
+
+def _convert(fabric: Fabric, to: str, output: str | None) -> int:
+    text = WRITERS[to](fabric if to == "toml" else with_addresses(fabric))
+    if output:
+        write_text(output, text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def _format_path(fabric: Fabric, src: str, dst: str) -> list[str]:
+    numbers = {node.name: i for i, node in enumerate(fabric.nodes)}
+    for name in (src, dst):
+        if name not in numbers:
+            raise InputError("--path", f"{name!r} is not in the fabric", "check the name")
+    hops = path(fabric, numbers[src], numbers[dst])
+    return [*(f"{fabric.nodes[node].name}:{port}" for node, port in hops), dst]
+
+
+# ---- Traces -----------------------------------------------------------------------------------
+
+
+FREE = LogGop(latency_ps=0, overhead_ps=0, gap_ps=0, gap_ps_per_byte=0.0)
+
+
+def run_trace(args: argparse.Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise InputError("trace", "no command is given", "weft trace -o FILE.goal -- COMMAND …")
+    eager_bytes = parse_size(args.eager, "--eager", bare=True)
+    if eager_bytes < 0:
+        raise InputError("--eager", f"{args.eager} is negative", "use 0 B or more")
+    for output in filter(None, (args.output, args.calls)):
+        check_output(output)
+    with tempfile.TemporaryDirectory(prefix="weft-trace-") as folder:
+        prefix = Path(args.calls or f"{folder}/calls")
+        status = trace_program(command, prefix)
+        calls = read_mpi_calls(prefix, eager_bytes)
+    write_goal(calls.operations, Path(args.output))
+    _print_calls(calls, args.output, as_json=args.json)
+    return 1 if status else 0
+
+
+def _print_calls(calls: MpiCalls, output: str, *, as_json: bool) -> None:
+    operations = calls.operations
+    sends = operations.sends
+    sent_bytes = int(operations.size_bytes[sends].sum())
+    real_ps = max(calls.real_ps)
+    free_ps = int(run_loggop(operations, FREE).rank_ps.max())
+    if as_json:
+        answer = {
+            "ranks": operations.ranks,
+            "operations": len(operations),
+            "messages": len(sends),
+            "sent_bytes": sent_bytes,
+            "real_us": real_ps / 1e6,
+            "computation_us": free_ps / 1e6,
+            "output": output,
+        }
+        print(json.dumps(answer))
+        return
+    print(
+        f"{output}: {operations.ranks} ranks, {len(operations)} operations, "
+        f"{len(sends)} messages of {format_value(sent_bytes, 'B')} in all"
+    )
+    print(
+        f"real time {format_value(real_ps, 'ps')}; "
+        f"{format_value(free_ps, 'ps')} if messages took no time"
+    )

@@ -1,9 +1,14 @@
-"""`weft study`: reproduce a paper's figures, side by side with its values."""
+"""`weft study`: reproduce a paper's figures, side by side with its values.
+
+`weft tour`: the whole product on one machine, on one screen and in one report.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +19,14 @@ from weft.fleet import check_cluster, check_jobs
 from weft.measure import Peer, open_peer
 from weft.measure.settings.options import parse_over
 from weft.plot import to_png, to_svg
-from weft.records import Record, check_directory, check_output, replace_file, write_text
+from weft.records import (
+    Record,
+    check_directory,
+    check_output,
+    replace_file,
+    write_records,
+    write_text,
+)
 from weft.sensitivity.application_table import AppTable, default_directory
 from weft.studies import (
     STUDIES,
@@ -33,6 +45,7 @@ from weft.studies.experiment import experiment_names, with_experiment
 from weft.studies.report import SUMMARIES, studies_report, study_list, study_table, summarise_claims
 from weft.studies.run_studies import run_studies
 from weft.studies.saba.cohort import user_cohort
+from weft.studies.tour import run_tour, tour_report
 from weft.wire import read_token
 
 
@@ -161,3 +174,18 @@ def _draw(result: Result, stem: Path) -> None:
         write_text(stem.with_name(f"{name}.svg"), to_svg(figure, title=result.study.title))
         with replace_file(stem.with_name(f"{name}.png")) as file:
             file.write_bytes(to_png(figure))
+
+
+def show_tour(args: argparse.Namespace) -> int:
+    started = time.monotonic()
+    report = Path(args.output)
+    records = report.with_name("tour.jsonl")
+    if check_output(report) == check_output(records):
+        raise InputError(str(report), "also the records' file", "name the report otherwise")
+    with tempfile.TemporaryDirectory() as directory, ProgressBar("weft tour") as bar:
+        tour = run_tour(Path(directory), partial(print, flush=True), bar.update)
+    write_records(records, tour.records)
+    write_text(report, tour_report(tour))
+    print(f"\n{time.monotonic() - started:.0f} s in all")
+    print(f"Report: {report}\nRecords: {records}\nNext: weft study run all")
+    return int(any(row.unexplained for result in tour.results for row in result.rows))

@@ -219,7 +219,7 @@ def declare_apps(command: Parser) -> None:
 
 
 def _add_table_action(actions: Actions[Parser], name: str, about: str) -> Parser:
-    action = add_action(actions, name, about, run=f"apps:run_{name}")
+    action = add_action(actions, name, about, run=f"profile:run_{name}")
     action.add_argument("--table", metavar="DIR", help=TABLE)
     if name != "export":  # which is JSON
         action.add_argument("--json", action="store_true", help="the answer as JSON")
@@ -413,7 +413,7 @@ def declare_run(command: Parser) -> None:
     tls.add_argument("--tls-certificate", metavar="FILE", help="the client's certificate")
     tls.add_argument("--tls-key", metavar="FILE", help="the key of the client's certificate")
     command.add_argument("command", nargs=argparse.REMAINDER, metavar=COMMAND, help="what runs")
-    command.set_defaults(run="run:run")
+    command.set_defaults(run="control:run_command")
 
 
 def declare_trace(command: Parser) -> None:
@@ -432,7 +432,7 @@ def declare_trace(command: Parser) -> None:
     )
     command.add_argument("--json", action="store_true", help="the answer as JSON")
     command.add_argument("command", nargs=argparse.REMAINDER, metavar=COMMAND, help="what runs")
-    command.set_defaults(run="trace:run")
+    command.set_defaults(run="simulate:run_trace")
 
 
 _DECLARE = {

@@ -65,7 +65,7 @@ def declare_accuracy(command: Parser) -> None:
         help="status 1 if a median or p99.9 of the undisturbed messages is off by 1 %%",
     )
     command.add_argument("--json", action="store_true", help="one JSON object per estimator")
-    command.set_defaults(run="accuracy:run")
+    command.set_defaults(run="measure:run_accuracy")
 
 
 def declare_test(command: Parser, name: str) -> None:
@@ -94,7 +94,7 @@ def declare_test(command: Parser, name: str) -> None:
     command.add_argument("--json", action="store_true", help="records on standard output")
     command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
     _add_settings(command, SETTINGS[name])
-    command.set_defaults(run="tests:run", test=name)
+    command.set_defaults(run="measure:run", test=name)
 
 
 def _add_settings(command: Parser, kind: type[Settings]) -> None:
@@ -198,7 +198,7 @@ def declare_measure(command: Parser) -> None:
     command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
     command.add_argument("--json", action="store_true", help="records on standard output")
     command.add_argument("--flows", action="store_true", help="every step in full, with each flow")
-    command.set_defaults(run="measure:run")
+    command.set_defaults(run="measure:run_plan_file")
 
 
 def declare_serve(command: Parser) -> None:

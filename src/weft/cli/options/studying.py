@@ -50,7 +50,7 @@ def declare_tour(command: Parser) -> None:
         "reason. Writes one report and, beside it, the records (tour.jsonl)."
     )
     command.add_argument("-o", "--output", metavar="FILE", default="report.html", help="the report")
-    command.set_defaults(run="tour:run")
+    command.set_defaults(run="study:show_tour")
 
 
 def declare_simulate(command: Parser) -> None:
@@ -290,7 +290,7 @@ def declare_fabric(command: Parser) -> None:
     command.add_argument("--to", choices=FORMATS, help="convert to this format")
     command.add_argument("-o", "--output", metavar="FILE", help="where to write with --to")
     command.add_argument("--json", action="store_true", help="the facts as JSON")
-    command.set_defaults(run="fabric:run")
+    command.set_defaults(run="simulate:run_fabric")
 
 
 def declare_compare(command: Parser) -> None:
@@ -319,7 +319,7 @@ def declare_compare(command: Parser) -> None:
         action="store_true",
         help="one object per statistic, and per record that only one file has",
     )
-    command.set_defaults(run="compare:run")
+    command.set_defaults(run="record_files:run_compare")
 
 
 def declare_report(command: Parser) -> None:
@@ -335,7 +335,7 @@ def declare_report(command: Parser) -> None:
         "--title", default="weft report", metavar="TEXT", help="the page's heading"
     )
     command.add_argument("--parquet", metavar="FILE", help="also export the numbers as Parquet")
-    command.set_defaults(run="report:run")
+    command.set_defaults(run="record_files:run_report")
 
 
 def declare_completion(command: Parser) -> None:

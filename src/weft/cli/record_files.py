@@ -1,4 +1,8 @@
-"""`weft compare A B`: two files of records side by side, with a verdict for scripts."""
+"""Files of records: `weft compare` and `weft report`.
+
+`weft compare A B`: two files side by side, with a verdict for scripts. `weft report RECORDS -o
+report.html`: one self-contained page; or a Parquet file.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,28 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from weft.errors import InputError
 from weft.records import (
     Comparison,
     Record,
+    Run,
+    check_output,
     compare,
+    export_parquet,
     find_failures,
     format_comparison,
     format_mismatch,
     ignore_settings,
     parse_check,
     read_records,
+    write_text,
 )
-from weft.units import split_unit
+from weft.units import format_count, split_unit
 
 
-def run(args: argparse.Namespace) -> int:
+def run_compare(args: argparse.Namespace) -> int:
     for text in args.fail_if:  # report a bad condition before any file is read
         parse_check(text)
     files = read_records(args.a).records, read_records(args.b).records
@@ -72,3 +81,37 @@ def _build_objects(comparison: Comparison) -> Iterator[Mapping[str, object]]:
     yield from map(asdict, comparison.differences)
     yield from ({"record": label, "only_in": "A"} for label in comparison.only_a)
     yield from ({"record": label, "only_in": "B"} for label in comparison.only_b)
+
+
+def run_report(args: argparse.Namespace) -> int:
+    # Plots take half a second to import.
+    from weft.control.operators.timeline import timeline_sections
+    from weft.plot import render_report
+    from weft.tune.search.tuning_record import tuning_sections
+
+    outputs = [path for path in (args.output, args.parquet) if path]
+    _check_distinct(args.records, outputs)
+    records: list[Record] = []
+    runs: list[Run] = []
+    for path in args.records:
+        file = read_records(path)
+        records += file.records
+        runs += file.headers
+    if not records:
+        raise InputError(", ".join(args.records), "holds no records", "run weft simulate -o first")
+    sections = [*tuning_sections(records), *timeline_sections(records)]
+    write_text(args.output, render_report(records, args.title, sections, runs))
+    if args.parquet:
+        export_parquet(args.parquet, records)
+    print(f"{args.output}: {format_count(len(records), 'record')}")
+    return 0
+
+
+def _check_distinct(inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """No output may be an input, or another output."""
+    uses = {Path(path).resolve(): "also an input" for path in inputs}
+    for path in outputs:
+        target = check_output(path)
+        if target in uses:
+            raise InputError(path, f"{uses[target]} of this command", "write to another file")
+        uses[target] = "also another output"

@@ -20,10 +20,14 @@ from weft.model.latency import verbs_latency
 from weft.model.link import header_bytes
 from weft.records import Distribution
 from weft.simulate import scenario_from, simulate
-from weft.studies.calibrated import CALIBRATED, LATENCY, Sample, efa_latency_fit, latency_fit
-from weft.studies.calibrated.latency_fits import (
+from weft.studies.calibrated import (
+    CALIBRATED,
+    LATENCY,
+    Sample,
+    efa_latency_fit,
     efa_latency_sample,
     ipoib_latency_sample,
+    latency_fit,
     latency_sample,
 )
 

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from weft.errors import InputError
 from weft.model import Fit, fit
 from weft.model.latency import doubling_load_MBps, saturation
-from weft.studies.calibrated import doubling_load, saturation_fit
-from weft.studies.calibrated.latency_fits import Quantile, capacity_MBps, saturation_sample
+from weft.studies.calibrated import (
+    Quantile,
+    capacity_MBps,
+    doubling_load,
+    saturation_fit,
+    saturation_sample,
+)
 from weft.studies.published import find_table
 
 

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from weft.model import ErrorSummary
-from weft.studies.calibrated import throughput_fit, udp_throughput_fit
-from weft.studies.calibrated.throughput_fits import (
+from weft.studies.calibrated import (
     SYSTEMS,
     Rate,
     bytes_counted,
     columns,
+    throughput_fit,
     throughput_rows,
     throughput_sample,
+    udp_throughput_fit,
     values,
 )
 from weft.studies.published import find_table

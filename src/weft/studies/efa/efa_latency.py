@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.model import Fit, FloatArray
-from weft.studies.calibrated import LATENCY, SATURATION, doubling_load
-from weft.studies.calibrated.latency_fits import Quantile
+from weft.studies.calibrated import LATENCY, SATURATION, Quantile, doubling_load
 from weft.studies.observation import Claim, Records, Verdict, build_claims
 from weft.studies.published import find_statement, find_table
 from weft.studies.study import EFA_PAPER, Result, Study

@@ -17,9 +17,7 @@ import numpy as np
 from weft.model import Fit, FloatArray
 from weft.plot.style import MUTED, PALETTE, PUBLISHED
 from weft.records import Quantity, Scalar
-from weft.studies.calibrated import LATENCY, SATURATION, THROUGHPUT
-from weft.studies.calibrated.latency_fits import EFA_PACKET_BYTES
-from weft.studies.calibrated.throughput_fits import bytes_counted
+from weft.studies.calibrated import EFA_PACKET_BYTES, LATENCY, SATURATION, THROUGHPUT, bytes_counted
 from weft.studies.efa.efa_latency import SYSTEM, predict
 from weft.studies.observation import Bound, Observation, Role, scalar_in
 from weft.studies.points import model_point

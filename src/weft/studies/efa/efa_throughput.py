@@ -13,14 +13,14 @@ from functools import partial
 import numpy as np
 
 from weft.model import FloatArray
-from weft.studies.calibrated import THROUGHPUT
-from weft.studies.calibrated.throughput_fits import (
+from weft.studies.calibrated import (
     ASSUMED_DEPTH,
     BENCH_SIZES,
     COUNTED_BESIDE,
     MIB,
     PERFTEST_SIZES,
     RMA_SIZE,
+    THROUGHPUT,
     bytes_counted,
 )
 from weft.studies.efa.efa_latency import SIZE, describe_fits, efa_study, size_text

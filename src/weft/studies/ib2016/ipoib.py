@@ -14,8 +14,14 @@ import numpy as np
 
 from weft.model.fit import FloatArray
 from weft.records import Series
-from weft.studies.calibrated.latency_fits import LATENCY, Mode, Protocol, ipoib_latency_fit
-from weft.studies.calibrated.throughput_fits import THROUGHPUT, udp_throughput_fit
+from weft.studies.calibrated import (
+    LATENCY,
+    THROUGHPUT,
+    Mode,
+    Protocol,
+    ipoib_latency_fit,
+    udp_throughput_fit,
+)
 from weft.studies.observation import Claim, Records, Verdict, build_claims
 from weft.studies.published import PublishedTable, find_statement, find_table
 from weft.studies.study import IB2016_PAPER, Result, Study

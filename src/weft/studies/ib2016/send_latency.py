@@ -15,7 +15,7 @@ import numpy as np
 from weft.fabric import LinkRate
 from weft.model.fit import FloatArray
 from weft.model.link import data_rate_gbps
-from weft.studies.calibrated.latency_fits import LATENCY, Service, latency_fit
+from weft.studies.calibrated import LATENCY, Service, latency_fit
 from weft.studies.observation import Claim, Records, Verdict
 from weft.studies.published import find_statement, find_table
 from weft.studies.study import IB2016_PAPER, Result, Study

@@ -20,7 +20,7 @@ import numpy as np
 from weft.model.fit import FloatArray
 from weft.model.link import Framing, data_rate_gbps, goodput_gbps
 from weft.records import Quantity, Series
-from weft.studies.calibrated.latency_fits import Service, latency_fit
+from weft.studies.calibrated import Service, latency_fit
 from weft.studies.observation import Claim, Observation, Records, Verdict, goodput, judge_unmodelled
 from weft.studies.points import Point, model_point, simulation_point
 from weft.studies.published import find_statement, find_table

@@ -13,7 +13,6 @@ from weft.plot.style import PUBLISHED
 from weft.records import Record
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, goodput
 from weft.studies.points import Point, simulation_point
-from weft.studies.rperf.rperf_draw import FigureLine, lines_panel, rtt_lines
 from weft.studies.rperf.rperf_setups import (
     DURATION,
     IN_FLIGHT_NOTE,
@@ -24,11 +23,14 @@ from weft.studies.rperf.rperf_setups import (
     PAYLOADS,
     SENDERS,
     TOTAL,
+    FigureLine,
     Reader,
     figure_study,
+    lines_panel,
     many_to_one_scenario,
     probe_traffic,
     read_steps,
+    rtt_lines,
     sender_traffic,
     shares,
 )
@@ -37,8 +39,13 @@ from weft.studies.study import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 from weft.studies.observation import Observation, quantile_in
-from weft.studies.rperf.rperf_draw import comparison_panel, rtt_bars_panel
-from weft.studies.rperf.rperf_setups import OMNET_WINDOW, count_in_flight, two_hops_scenario
+from weft.studies.rperf.rperf_setups import (
+    OMNET_WINDOW,
+    comparison_panel,
+    count_in_flight,
+    rtt_bars_panel,
+    two_hops_scenario,
+)
 
 TWO_VALUES = (
     "The paper has two values for five senders of 4096 B, 20.2/22.1 µs (VII, VIII-C) and "

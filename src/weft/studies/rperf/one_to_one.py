@@ -14,17 +14,19 @@ from weft.studies.observation import (
     quantile_in,
 )
 from weft.studies.points import Point, simulation_point
-from weft.studies.rperf.rperf_draw import FigureLine, lines_panel, rtt_lines
 from weft.studies.rperf.rperf_setups import (
     IN_FLIGHT_NOTE,
     PAYLOADS,
     TAIL,
     TOTAL,
     WARMUP,
+    FigureLine,
     Reader,
     count_in_flight,
     figure_study,
+    lines_panel,
     one_to_one_scenario,
+    rtt_lines,
 )
 
 PATHS = {"back_to_back": "back-to-back", "one_switch": "one switch"}

@@ -30,16 +30,16 @@ from weft.studies.saba.changed_conditions import (
 )
 from weft.studies.saba.cohort import Cohort, user_cohort
 from weft.studies.saba.completion_times import build_fig3_3, least_utilisation
-from weft.studies.saba.recorded_coruns import (
+from weft.studies.saba.slowdown_by_share import build_fig3_1
+from weft.studies.saba.stated_values import TIMED, find_times, split_times
+from weft.studies.saba.workload_pair import (
     CoRun,
+    build_fig3_2,
     gain_name,
     judge_gains,
     judge_losses,
     prediction_name,
 )
-from weft.studies.saba.slowdown_by_share import build_fig3_1
-from weft.studies.saba.stated_values import TIMED, find_times, split_times
-from weft.studies.saba.workload_pair import build_fig3_2
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 LINK_BPS = 200e6

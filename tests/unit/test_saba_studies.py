@@ -8,8 +8,7 @@ import pytest
 from weft.sensitivity.application import PAPER_SHARES
 from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 from weft.studies import Result, run_study
-from weft.studies.saba.model_degree import FIG4_3, STATED
-from weft.studies.saba.r_squared import COMPLETED, FIG4_4
+from weft.studies.saba.model_fits import COMPLETED, FIG4_3, FIG4_4, STATED
 from weft.studies.saba.stated_values import (
     WORKLOADS,
     complete_samples,

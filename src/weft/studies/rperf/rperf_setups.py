@@ -1,4 +1,4 @@
-"""RPerf's set-ups as scenarios (one switch, two hops, one cable); the rows and panels of its figures.
+"""RPerf's set-ups as scenarios (one switch, two hops, one cable); rows and panels of its figures.
 
 h6 is the destination; the probe is on h5, senders are h0, h1, … (RPerf, V). The systems'
 parameters are in `simulate/systems.toml`; here are only what the paper varies and how its

@@ -186,7 +186,7 @@ def test_a_dry_run_prints_schemes_with_weights_and_the_time_they_take(
         table.save(profiled)
     wiring = SimpleNamespace(rate_bps=LINK_BPS, hosts=["h0"], shape="star", name="bed")
     monkeypatch.setattr(persistent, "find_testbed", lambda _: SimpleNamespace(wiring=wiring))
-    monkeypatch.setattr("weft.cli.corun.describe_testbed", lambda *_: "a testbed")
+    monkeypatch.setattr("weft.cli.profile.describe_testbed", lambda *_: "a testbed")
     command = ["corun", "a", "b", "--testbed", "bed", "--table", str(table.directory), "--repeat=2"]
     assert main([*command, "--runs", "2", "--dry-run", "--json"]) == 0
     forecast = json.loads(capsys.readouterr().out)

@@ -1,6 +1,7 @@
-"""`weft profile`: how much slower a real command is with less of the link.
+"""Commands under less of the link: `weft profile`, `weft corun`.
 
-`weft apps`: the table of applications and how sensitive each is to bandwidth.
+`weft profile`: how much slower a real command is with less of the link. `weft corun`: applications
+beside each other: one queue, equal queues, weft's weights.
 """
 
 from __future__ import annotations
@@ -13,33 +14,36 @@ import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
+from math import inf
 from pathlib import Path
 
 from weft.cli.testbed import parse_link_rate
+from weft.control.policy.lending import estimate_volume
+from weft.corun.outcome import compute_outcome, format_outcome
+from weft.corun.rounds import SCHEMES, build_identity, build_schemes
+from weft.corun.rounds import Plan as CoRunPlan
+from weft.corun.run_rounds import CoRunCampaign
 from weft.errors import InputError
 from weft.host.net.file_lock import hold_lock
-from weft.records import check_output, replace_file, write_text
+from weft.host.testbed import persistent
+from weft.records import Record
 from weft.records.schema import describe_run
 from weft.sensitivity.application import (
     Application,
-    CurveRow,
     build_curve,
     check_name,
     default_shares,
     parse_shares,
 )
-from weft.sensitivity.application_table import (
-    AppTable,
-    default_directory,
-    read_application,
-    to_json,
-)
-from weft.sensitivity.application_text import format_application, format_table_of_applications
+from weft.sensitivity.application_table import AppTable, default_directory
+from weft.sensitivity.application_text import format_application
 from weft.sensitivity.place import (
     Place,
     build_cluster_place,
     build_interface_place,
+    describe_testbed,
     open_testbed_place,
 )
 from weft.sensitivity.profiler import (
@@ -230,126 +234,98 @@ def parse_seconds(text: str | None) -> float | None:
     return value
 
 
-# ---- The table of applications ----------------------------------------------------------------
+# ---- Applications beside each other -----------------------------------------------------------
 
 
-FIGURES = (".svg", ".png")
-
-
-def _open_table(args: argparse.Namespace) -> AppTable:
-    return AppTable(Path(args.table) if args.table else default_directory())
-
-
-def run_list(args: argparse.Namespace) -> int:
-    """Status 1 where a file is damaged; the others are listed."""
-    applications, damaged = _open_table(args).all()
-    if args.json:
-        for application in applications:
-            print(json.dumps(_build_summary(application), ensure_ascii=False))
-    elif applications or damaged:
-        print(format_table_of_applications(applications))
-    else:
-        print(f"No application in {_open_table(args).directory}.")
-    for error in damaged:
-        print(f"weft: {error}", file=sys.stderr)
-    return int(bool(damaged))
-
-
-def run_show(args: argparse.Namespace) -> int:
-    application = _open_table(args).load(args.name)
-    shares = parse_shares(args.percent) if args.percent else default_shares(application)
-    figure = _check_figure_file(args.figure) if args.figure else None
-    rows = build_curve(application, shares)
-    if figure is not None:
-        _draw(application, figure)
-    if args.json:
-        print(json.dumps(_build_detail(application, rows), ensure_ascii=False))
-    else:
-        print(format_application(application, rows))
+def run_corun(args: argparse.Namespace) -> int:
+    table = AppTable(Path(args.table) if args.table else default_directory())
+    timeout_s = parse_seconds(args.timeout)
+    plan = CoRunPlan(
+        names=tuple(args.names),
+        seed=_choose_seed(args.seed),
+        repeat=parse_number(args.repeat, "--repeat"),
+        runs=parse_number(args.runs, "--runs"),
+    )
+    applications = [_check_runnable(table.load(name)) for name in plan.names]
+    wiring = persistent.find_testbed(args.testbed).wiring
+    link_bps = wiring.rate_bps
+    _check_link(applications, link_bps)
+    where = describe_testbed(args.testbed, args.host or wiring.hosts[0], wiring)
+    place = f"{where}, links of {link_bps / 1e6:.12g} Mb/s"
+    plan = replace(plan, identity=build_identity(applications, place, str(Path.cwd())))
+    models = [application.convex.model for application in applications]
+    schemes = build_schemes(models, link_bps, [*map(estimate_volume, applications)])
+    campaign = CoRunCampaign(plan=plan, applications=applications, schemes=schemes)
+    if args.dry_run:
+        _forecast_rounds(campaign, as_json=args.json)
+        return 0
+    campaign, records = campaign.resume(args.output)
+    try:
+        campaign.measure(
+            records,
+            testbed=args.testbed,
+            host=args.host,
+            path=args.output,
+            timeout_s=timeout_s,
+            report=partial(print, file=sys.stderr, flush=True),
+        )
+    finally:
+        _show_outcome(campaign, records, as_json=args.json)
     return 0
 
 
-def run_export(args: argparse.Namespace) -> int:
-    text = to_json(_open_table(args).load(args.name))
-    if args.output:
-        write_text(args.output, text)
-    else:
-        print(text, end="")
-    return 0
+def _check_runnable(application: Application) -> Application:
+    if not application.profile.command:
+        problem = "its command is unknown"
+        raise InputError(f"application {application.name}", problem, "profile it with weft profile")
+    check_command(application.profile.command)
+    return application
 
 
-def run_import(args: argparse.Namespace) -> int:
-    """All files are read before the first is stored: a damaged one changes nothing."""
-    table = _open_table(args)
-    applications = [read_application(path) for path in args.files]
-    _check_different(applications)
-    present = table.names()
+def _check_link(applications: Sequence[Application], link_bps: float) -> None:
     for application in applications:
-        if application.name in present and not args.replace:
-            raise table.already_stored(application.name)
-    for application in applications:
-        table.save(application, replace=args.replace)
-    _report_change("imported", [a.name for a in applications], as_json=args.json)
-    return 0
+        profiled_bps = application.profile.link_bps
+        if profiled_bps != link_bps:
+            problem = (
+                f"profiled on a link of {profiled_bps or 0:g} b/s, the testbed's are {link_bps:g}"
+            )
+            remedy = "profile it on this testbed"
+            raise InputError(f"application {application.name}", problem, remedy)
 
 
-def run_remove(args: argparse.Namespace) -> int:
-    table = _open_table(args)
-    names = list(dict.fromkeys(args.names))
-    for name in names:
-        table.find_file(name)
-    for name in names:
-        table.remove(name)
-    _report_change("removed", names, as_json=args.json)
-    return 0
+# ---- Output -----------------------------------------------------------------------------------
 
 
-def _check_different(applications: Sequence[Application]) -> None:
-    names = [application.name for application in applications]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError("import", f"two files of {name!r}", "import one of them")
+def _forecast_rounds(campaign: CoRunCampaign, *, as_json: bool) -> None:
+    plan, schemes = campaign.plan, campaign.schemes
+    expected_s = sum(map(campaign.predict_s, plan.rounds))
+    if as_json:
+        rounds, values = len(plan.rounds), {name: asdict(s) for name, s in schemes.items()}
+        print(json.dumps({"rounds": rounds, "expected_s": expected_s, "schemes": values}))
+        return
+    weighted = [schemes[name] for name in SCHEMES if schemes[name].weights]
+    for n, application in enumerate(plan.names):
+        cells = [f"{s.name} {100 * s.weights[n]:.1f} % {s.lent[n]:.2f}" for s in weighted]
+        print(f"{application}: weight and predicted slowdown {', '.join(cells)}")
+    print(f"{format_count(len(plan.rounds), 'round')}: about {format_duration(expected_s)}")
 
 
-def _report_change(action: str, names: Sequence[str], *, as_json: bool) -> None:
-    print(json.dumps({action: list(names)}) if as_json else f"{action} {', '.join(names)}")
-
-
-def _check_figure_file(path: str) -> Path:
-    if Path(path).suffix not in FIGURES:
-        raise InputError(f"--figure {path}", "not .svg or .png", "name such a file")
-    check_output(path)
-    return Path(path)
-
-
-def _draw(application: Application, path: Path) -> None:
-    # Plots take half a second to import.
-    from weft.plot import figure, to_png, to_svg
-    from weft.sensitivity.application_text import sensitivity_curve
-
-    drawing = figure(lambda ax: sensitivity_curve(ax, application))
-    if path.suffix == ".svg":
-        write_text(path, to_svg(drawing, title=f"Slowdown of {application.name}"))
+def _show_outcome(campaign: CoRunCampaign, records: Sequence[Record], *, as_json: bool) -> None:
+    """Nothing before each application has run alone: there is no slowdown yet."""
+    outcome = compute_outcome(campaign.plan.names, campaign.schemes, records)
+    if outcome is None:
+        return
+    if as_json:
+        print(json.dumps(_to_json_value(asdict(outcome))))
     else:
-        with replace_file(path) as file:
-            file.write_bytes(to_png(drawing))
+        print(format_outcome(outcome, campaign.schemes))
 
 
-def _build_summary(application: Application) -> dict[str, object]:
-    profile, quality = application.profile, application.convex.quality
-    return {
-        "name": application.name,
-        "runs": len(profile.runs),
-        "shares": sorted({run.share for run in profile.runs}),
-        "link_bps": profile.link_bps,
-        "floor": application.floor,
-        "slowdown_at_floor": float(application.convex.model.slowdown(application.floor)),
-        "quality": asdict(quality),
-        "date": profile.date,
-    }
-
-
-def _build_detail(application: Application, rows: Sequence[CurveRow]) -> dict[str, object]:
-    stored: dict[str, object] = json.loads(to_json(application))
-    curve = [asdict(row) for row in rows]
-    return stored | {"curve": curve, "notes": list(application.warnings)}
+def _to_json_value(value: object) -> object:
+    """JSON has no infinity, so that an interval of one repetition is null, and no pairs as keys."""
+    if isinstance(value, dict):
+        return {
+            " over ".join(key) if isinstance(key, tuple) else key: _to_json_value(inner)
+            for key, inner in value.items()
+        }
+    return None if value == inf else value

@@ -194,7 +194,7 @@ def declare_corun(command: Parser) -> None:
         "--dry-run", action="store_true", help="weights, predictions, time; no run"
     )
     command.add_argument("--json", action="store_true", help="the outcome as JSON")
-    command.set_defaults(run="corun:run")
+    command.set_defaults(run="profile:run_corun")
 
 
 def declare_apps(command: Parser) -> None:
@@ -219,7 +219,7 @@ def declare_apps(command: Parser) -> None:
 
 
 def _add_table_action(actions: Actions[Parser], name: str, about: str) -> Parser:
-    action = add_action(actions, name, about, run=f"profile:run_{name}")
+    action = add_action(actions, name, about, run=f"apps:run_{name}")
     action.add_argument("--table", metavar="DIR", help=TABLE)
     if name != "export":  # which is JSON
         action.add_argument("--json", action="store_true", help="the answer as JSON")

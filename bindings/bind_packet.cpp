@@ -156,7 +156,8 @@ void bind_parts(nb::module_& m) {
           [](ArbTables* self, const std::vector<std::array<int, 2>>& high,
              const std::vector<std::array<int, 2>>& low,
              int high_limit) { new (self) ArbTables(make_tables(high, low, high_limit)); },
-          "high"_a, "low"_a, "high_limit"_a);
+          "high"_a, "low"_a, "high_limit"_a)
+      .def_rw("strict", &ArbTables::strict);
   nb::class_<CongestionControl>(m, "CongestionControl")
       .def(nb::init<>())
       .def_rw("enabled", &CongestionControl::enabled)
@@ -180,6 +181,14 @@ void bind_parts(nb::module_& m) {
       .def_rw("host_buffer_bytes", &CreditSpec::host_buffer_bytes)
       .def_rw("interval_ps", &CreditSpec::interval)
       .def_rw("delay_ps", &CreditSpec::delay);
+  nb::class_<GrantSpec>(m, "GrantSpec")
+      .def(nb::init<>())
+      .def_rw("enabled", &GrantSpec::enabled)
+      .def_rw("ahead_bytes", &GrantSpec::ahead)
+      .def_rw("messages", &GrantSpec::messages)
+      .def_rw("cutoffs_bytes", &GrantSpec::cutoffs)
+      .def_rw("by_left", &GrantSpec::by_left)
+      .def_rw("priorities", &GrantSpec::priorities);
   nb::class_<AdapterSpec>(m, "AdapterSpec")
       .def(nb::init<>())
       .def_rw("post_ps", &AdapterSpec::post)
@@ -198,7 +207,8 @@ void bind_parts(nb::module_& m) {
       .def_rw("message_gap_ps", &AdapterSpec::message_gap)
       .def_rw("packet_gap_ps", &AdapterSpec::packet_gap)
       .def_rw("inline_bytes", &AdapterSpec::inline_bytes)
-      .def_rw("loopback_bps", &AdapterSpec::loopback_bps);
+      .def_rw("loopback_bps", &AdapterSpec::loopback_bps)
+      .def_rw("grants", &AdapterSpec::grants);
 }
 
 using Numbers = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;

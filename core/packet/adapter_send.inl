@@ -47,8 +47,12 @@ inline void EventLoop<kPlain>::post(uint32_t id, Time software, Time intended, i
   }
   flow.push({intended, ready, size, number, switch_time});
   if (flow.active) return;
-  prepare_head(flow);
-  activate(id);
+  if (has_grants()) {
+    begin_message(id);
+  } else {
+    prepare_head(flow);
+    activate(id);
+  }
   const Time soonest = std::max({ready, flow.not_before, links_[flow.link].busy_until});
   if (soonest <= now_) {
     host_transmit(flow.link);
@@ -225,7 +229,7 @@ template <bool kPlain>
   p.wire_bytes = static_cast<uint16_t>(flow.head_wire);
   p.payload = static_cast<uint16_t>(payload);
   p.vl = flow.vl;
-  p.set(spec.sl, !read ? Kind::kData : response ? Kind::kReadResponse : Kind::kReadRequest);
+  p.set(flow.sl, !read ? Kind::kData : response ? Kind::kReadResponse : Kind::kReadRequest);
   p.flags = static_cast<uint8_t>((first ? kFirst : 0) | (last ? kLast : 0));
   if (spec.transport == Transport::kRc && !response) {
     // Every so many packets; and at the end of what is posted, if no ACK on its way completes
@@ -240,6 +244,7 @@ template <bool kPlain>
   }
   transmit(link, packet);
   pace(id, link, payload, first, last);
+  if (has_grants()) return send_on(id, payload, last);
   flow.offset = last ? 0 : flow.offset + payload;
   SendLane& lane = send_lane(link, flow.vl);
   if (last) flow.pop();
@@ -341,6 +346,7 @@ template <bool kPlain>
 template <bool kPlain>
 inline void EventLoop<kPlain>::host_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return ensure_kick(link, links_[link].busy_until);
+  if (has_grants()) return host_transmit_granted(link);
   if (lane_count() > 1) return host_transmit_lanes(link);
   SendLane& lane = send_lane(link, 0);
   if (!lane.responses.empty()) {

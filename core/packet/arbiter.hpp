@@ -4,9 +4,11 @@
 // bytes it has sent since the last low-priority opportunity are under the limit of high priority
 // (units of 4096 bytes; 255 = no limit, 0 = one packet); then the low table may send one packet.
 // Within a table an entry is served until its weight is used up or its lane has nothing to send;
-// the last packet of a turn may exceed the weight.
+// the last packet of a turn may exceed the weight. Or, beyond the specification, lanes have a
+// strict order.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -33,6 +35,10 @@ class VlArbiter {
  public:
   // The lane to serve among `ready` (bit per lane), or -1 if no table serves any of them.
   int choose(const VlTables& tables, uint32_t ready) {
+    if (tables.strict) {
+      *this = {};
+      return std::countr_zero(ready);
+    }
     const bool high = tables.high_lanes & ready;
     const bool low = tables.low_lanes & ready;
     if (high && (!expired(tables.high_limit) || !low)) {

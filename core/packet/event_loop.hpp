@@ -1,9 +1,9 @@
 // The events of a partition: what happens at links, switches and hosts.
 //
 // Compiled twice. A plain fabric has one lane, one FIFO per input, at most 64 ports a switch and
-// 254 groups of routes, no random times, no congestion control and hosts without PCIe: there all of
-// that is known to the compiler. Both give the same results. Entry points: `EventLoop`,
-// `make_partition`. Units: ps, bytes.
+// 254 groups of routes, no random times, no congestion control, no grants and hosts without PCIe:
+// there all of that is known to the compiler. Both give the same results. Entry points:
+// `EventLoop`, `make_partition`. Units: ps, bytes.
 #pragma once
 
 #include <memory>
@@ -37,6 +37,7 @@ class EventLoop final : public Partition {
   bool has_virtual_queues() const { return !kPlain && switch_.virtual_output_queues; }
   int crossbar_speedup() const { return kPlain ? 0 : switch_.crossbar_speedup; }
   bool has_congestion_control() const { return !kPlain && switch_.congestion.enabled; }
+  bool has_grants() const { return !kPlain && adapter_.grants.enabled; }
   bool has_wide_routes() const { return !kPlain && !next_hop_; }
 
   void ensure_kick(uint32_t link, Time t) {
@@ -116,6 +117,16 @@ class EventLoop final : public Partition {
   void acknowledge(uint32_t packet, uint32_t flow);
   void notify_congestion(uint32_t packet, uint32_t sender);
   void slow_down(Flow& flow);
+  int64_t ahead(const Flow& flow) const;
+  int64_t message_size(uint32_t flow, uint32_t message) const;
+  void begin_message(uint32_t flow);
+  void offer_message(uint32_t flow);
+  void send_on(uint32_t flow, int payload, bool last);
+  void host_transmit_granted(uint32_t link);
+  void collect(uint32_t packet);
+  void grant(uint32_t host);
+  void send_grant(uint32_t flow, uint32_t message, int64_t to, int level);
+  void receive_grant(uint32_t packet);
   void respond(uint32_t packet);
   Time completion_seen();
   void sample_completion(uint32_t flow, Time seen, const Packet& p);

@@ -11,6 +11,7 @@
 // The hot paths are one translation unit so that the compiler sees through them.
 #include "packet/adapter_receive.inl"
 #include "packet/adapter_send.inl"
+#include "packet/grants.inl"
 #include "packet/link.inl"
 #include "packet/steady.inl"
 #include "packet/switch.inl"
@@ -51,6 +52,7 @@ Partition::Partition(Simulation& s, uint32_t number, uint32_t partitions)
       marked_(s.marked_.data()),
       send_(s.send_.data()),
       adapters_(s.adapters_.data()),
+      granting_(s.granting_.data()),
       virtual_queues_(s.virtual_queues_.data()),
       feeding_(s.feeding_.data()),
       waiting_(s.waiting_.data()),
@@ -262,9 +264,9 @@ std::unique_ptr<Partition> make_partition(Simulation& s, uint32_t number, uint32
   const AdapterSpec& adapter = s.adapter_;
   const bool random = switches.jitter_mean || adapter.hiccup_mean || adapter.poll_jitter_mean;
   const bool plain = s.lanes_ == 1 && s.words_ == 1 && !random && !switches.virtual_output_queues &&
-                     !switches.congestion.enabled && s.fetch_ps_per_byte_ == 0 &&
-                     s.store_ps_per_byte_ == 0 && s.next_hop_wide_.empty() &&
-                     s.lane_map_base_.empty();
+                     !switches.congestion.enabled && !adapter.grants.enabled &&
+                     s.fetch_ps_per_byte_ == 0 && s.store_ps_per_byte_ == 0 &&
+                     s.next_hop_wide_.empty() && s.lane_map_base_.empty();
   if (plain) return std::make_unique<EventLoop<true>>(s, number, partitions);
   return std::make_unique<EventLoop<false>>(s, number, partitions);
 }

@@ -162,6 +162,7 @@ class Partition {
   uint64_t* const marked_;
   SendLane* const send_;
   Adapter* const adapters_;
+  Granting* const granting_;
   Queue* const virtual_queues_;
   int* const feeding_;
   uint64_t* const waiting_;

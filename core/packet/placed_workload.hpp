@@ -32,6 +32,10 @@ class PlacedWorkload : public workload::Network {
     replay_.arrived(sends_[first_[flow] + static_cast<size_t>(message)], when);
   }
 
+  int64_t size(uint32_t flow, int64_t message) const {
+    return spec_.operations.amount[sends_[first_[flow] + static_cast<size_t>(message)]];
+  }
+
   uint32_t traffic(uint32_t rank) const { return spec_.traffic[rank]; }
   const workload::Replay& replay() const { return replay_; }
   bool is_done() const;

@@ -124,6 +124,7 @@ void Simulation::build_lanes(const NetworkSpec& network) {
   marked_.assign(lanes, 0);
   send_.resize(size_t{hosts_} * lanes_);
   adapters_.resize(hosts_);
+  granting_.resize(adapter_.grants.enabled ? hosts_ : 0);
   if (switch_.virtual_output_queues) virtual_queues_.resize(lanes * max_ports_);
   feeding_.assign(links_.size(), 0);
   arbiters_.resize(links_.size());
@@ -231,7 +232,8 @@ void Simulation::build_partitions(const NetworkSpec& network) {
   errors_.resize(cut.count);
   for (Flow& flow : flows_) {
     flow.link = host_link_[flow.spec.src];
-    flow.vl = partitions_[0]->first_lane(flow.link, flow.spec.sl);
+    flow.sl = static_cast<uint8_t>(flow.spec.sl);
+    flow.vl = partitions_[0]->first_lane(flow.link, flow.sl);
   }
 }
 

@@ -175,6 +175,7 @@ class Simulation {
   std::vector<uint64_t> marked_;       // packets marked, by lane of a link
   std::vector<SendLane> send_;         // [host][lane]
   std::vector<Adapter> adapters_;      // by host
+  std::vector<Granting> granting_;     // by host, where hosts grant
   std::vector<Queue> virtual_queues_;  // [input lane][output port]
   std::vector<int> feeding_;           // by input link: outputs that it feeds now
   std::vector<uint64_t> waiting_;      // [out lane][word]: input lanes whose head wants this lane

@@ -31,6 +31,7 @@ struct ArbEntry {
 struct ArbTables {
   std::vector<ArbEntry> high, low;
   int high_limit = 255;
+  bool strict = false;  // instead of the tables: lane 0 before lane 1 before lane 2 …
 };
 
 using SlToVl = std::array<uint8_t, 16>;
@@ -88,6 +89,18 @@ struct CreditSpec {
   Time delay = 0;
 };
 
+// Receivers grant (Homa): the first bytes of a message go unasked, the others when its receiver
+// says so, messages with the fewest bytes left first. Service levels are priorities, 0 the first;
+// grants have that of their flow. Flows have no acknowledgements.
+struct GrantSpec {
+  bool enabled = false;
+  int64_t ahead = 0;             // bytes sent unasked, and granted beyond those that arrived
+  int messages = 1;              // that a receiver grants at a time (overcommitment)
+  std::vector<int64_t> cutoffs;  // unasked bytes of a message up to cutoffs[i] have priority i
+  bool by_left = false;          // cutoffs are of the bytes left, not of the size: SRPT
+  int priorities = 1;            // in all; those after the unasked bytes' are for granted ones
+};
+
 // A host: software, PCIe and adapter. All zero = an ideal source and sink.
 struct AdapterSpec {
   Time post = 0;                        // software to doorbell seen by the adapter
@@ -103,6 +116,7 @@ struct AdapterSpec {
   Time doorbell_gap = 0, message_gap = 0, packet_gap = 0;
   int inline_bytes = 0;
   double loopback_bps = 0;  // 0 = unlimited
+  GrantSpec grants;
 };
 
 struct NetworkSpec {

@@ -5,6 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "packet/arbiter.hpp"
@@ -62,6 +66,18 @@ struct Adapter {
   Time drained = 0;     // PCIe writes of what it received are done
 };
 
+// A message that arrives at a host that grants.
+struct Inbound {
+  int64_t size, granted, received = 0;
+};
+
+// Grants of a host: what it may send, and what it is sent. Fewest bytes left come first.
+struct Granting {
+  std::set<std::pair<int64_t, uint32_t>> sendable;              // bytes left, flow
+  std::map<std::pair<uint32_t, uint32_t>, Inbound> inbound;     // by flow and message
+  std::set<std::tuple<int64_t, uint32_t, uint32_t>> ungranted;  // bytes left, flow, message
+};
+
 // What a host has to send on a lane of its link.
 struct SendLane {
   Fifo responses;
@@ -97,7 +113,9 @@ struct Message {
 struct Flow {
   FlowSpec spec;
   uint32_t link = 0;  // of the source host
-  uint8_t vl = 0;
+  uint8_t vl = 0, sl = 0;
+  uint8_t granted_sl = 0;    // of bytes that were granted
+  int64_t granted = 0;       // bytes of the message at the front that may be sent
   uint32_t owner = kNone;    // responder of a READ or a ping-pong: the requesting flow
   uint32_t partner = kNone;  // its responder
   bool active = false;

@@ -36,6 +36,7 @@ class Partition::Steady {
   static bool is_possible(const Partition& part) {
     const AdapterSpec& adapter = part.adapter_;
     if (part.switch_.jitter_mean || adapter.hiccup_mean || adapter.poll_jitter_mean) return false;
+    if (adapter.grants.enabled) return false;
     if (!part.alone_ || part.run_.sample_interval || part.workload_) return false;
     const auto& flows = part.simulation_.flows_;
     return std::none_of(flows.begin(), flows.end(),

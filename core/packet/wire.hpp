@@ -10,7 +10,7 @@ namespace weft::packet {
 
 enum class Transport : uint8_t { kRc, kUc, kUd };
 enum class Op : uint8_t { kSend, kWrite, kWriteImm, kRead };
-enum class Kind : uint8_t { kData, kAck, kReadRequest, kReadResponse, kNotification };
+enum class Kind : uint8_t { kData, kAck, kReadRequest, kReadResponse, kNotification, kGrant };
 
 inline constexpr int kBaseHeader = 8 + 12 + 4 + 2;
 inline constexpr int kReth = 16;
@@ -43,6 +43,11 @@ constexpr int ack_bytes() {
 
 // A congestion notification packet has 16 reserved bytes behind its BTH.
 constexpr int notification_bytes() {
+  return kBaseHeader + 16;
+}
+
+// A grant says up to which byte of which message, and at which priority.
+constexpr int grant_bytes() {
   return kBaseHeader + 16;
 }
 

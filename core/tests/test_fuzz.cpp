@@ -296,6 +296,28 @@ Case random_case(uint64_t seed) {
   return c;
 }
 
+// The same fabric and traffic, with receivers that grant.
+Case granting_case(uint64_t seed) {
+  Case c = random_case(seed);
+  Dice dice(seed + 1);
+  GrantSpec& grants = c.fabric.spec.adapter.grants;
+  grants.enabled = true;
+  grants.ahead = dice.in(1, 20'000);
+  grants.messages = static_cast<int>(dice.in(1, 4));
+  grants.priorities = static_cast<int>(dice.in(1, 16));
+  grants.by_left = dice.one_in(2);
+  for (int64_t size = 0, n = dice.in(1, grants.priorities); n > 1; --n) {
+    grants.cutoffs.push_back(size += dice.in(1, 4000));
+  }
+  c.fabric.spec.arbitration.strict = dice.one_in(2);
+  for (FlowSpec& f : c.flows) {
+    if (f.transport == Transport::kRc) f.transport = Transport::kUc;
+    if (f.op == Op::kRead) f.op = Op::kWrite;
+    if (f.pattern == Pattern::kProbe) f.estimator = Estimator::kPingPong;
+  }
+  return c;
+}
+
 // ---- Laws -----------------------------------------------------------------------------------
 
 struct Wire {
@@ -325,9 +347,20 @@ void add_message(const FlowSpec& f, int64_t size, Wire& wire) {
   wire.add(f.ack_every ? n : 1, 8 + 12 + 4 + 4 + 2);
 }
 
-// Packets that are not determined by the flows: coalesced ACKs and congestion notifications.
+Wire expected_wire(const std::vector<FlowSpec>& flows) {
+  Wire wire;
+  for (const FlowSpec& f : flows) {
+    const int64_t times = f.estimator == Estimator::kPingPong ? 2 : 1;
+    for (int64_t m = 0; m < times * f.messages; ++m) {
+      add_message(f, message_size(f, m % f.messages), wire);
+    }
+  }
+  return wire;
+}
+
+// Packets that are not determined by the flows: coalesced ACKs, congestion notifications, grants.
 int64_t extra_packets(const Case& c, const Simulation& sim) {
-  int64_t most = 0;
+  int64_t most = c.fabric.spec.adapter.grants.enabled ? expected_wire(c.flows).packets : 0;
   for (const FlowSpec& f : c.flows) {
     if (f.transport != Transport::kRc || f.op == Op::kRead || f.ack_every <= 1) continue;
     const int64_t times = f.estimator == Estimator::kPingPong ? 2 : 1;
@@ -342,17 +375,6 @@ int64_t extra_packets(const Case& c, const Simulation& sim) {
     }
   }
   return most;
-}
-
-Wire expected_wire(const std::vector<FlowSpec>& flows) {
-  Wire wire;
-  for (const FlowSpec& f : flows) {
-    const int64_t times = f.estimator == Estimator::kPingPong ? 2 : 1;
-    for (int64_t m = 0; m < times * f.messages; ++m) {
-      add_message(f, message_size(f, m % f.messages), wire);
-    }
-  }
-  return wire;
 }
 
 struct Finding {
@@ -419,7 +441,7 @@ void check_links(const Case& c, const Simulation& sim, Finding& finding) {
   if (extra < 0 || extra > extra_packets(c, sim)) {
     finding.equal("packets sent by hosts", 0, hosts.packets, expected.packets);
   }
-  const int64_t extra_bytes = hosts.bytes - expected.bytes;  // ACKs of 30 B, notifications of 42 B
+  const int64_t extra_bytes = hosts.bytes - expected.bytes;  // ACKs of 30 B, others of 42 B
   if (extra_bytes < 30 * extra || extra_bytes > 42 * extra) {
     finding.equal("bytes sent by hosts", 0, hosts.bytes, expected.bytes);
   }
@@ -472,11 +494,10 @@ void check_equal(const Case& c, const Simulation& a, const Simulation& b, Findin
 }
 
 // Partitions run by one thread and by several: what differs; empty if nothing does.
-std::string compare_threads(uint64_t seed) try {
-  Case c = random_case(seed);
+std::string compare_threads(Case c) try {
   Finding finding;
   c.run.partitioned_links = 0;
-  c.run.stop_when_done = seed % 2;
+  c.run.stop_when_done = c.run.seed % 2;
   c.run.threads = 1;
   Simulation one(c.fabric.spec, c.flows, c.run);
   const Status status = run_in_slices(one, 1 << 30);
@@ -588,9 +609,8 @@ void check_cut(const Case& c, Time end, Finding& finding) {
   }
 }
 
-// What is wrong with the fabric of this seed; empty if nothing is.
-std::string verdict(uint64_t seed) try {
-  const Case c = random_case(seed);
+// What is wrong with this fabric; empty if nothing is.
+std::string verdict(const Case& c) try {
   Finding finding;
   Simulation sim(c.fabric.spec, c.flows, c.run);
   finding.equal("status", 0, static_cast<int>(run_in_slices(sim, 1 << 30)),
@@ -620,10 +640,22 @@ TEST(no_law_is_broken_in_random_fabrics_without_cyclic_routes) {
   const uint64_t last = only ? only : environment("WEFT_FUZZ_CASES", kCases);
   int shown = 0;
   for (uint64_t seed = only ? only : 1; seed <= last && shown < 10; ++seed) {
-    const std::string wrong = verdict(seed);
+    const std::string wrong = verdict(random_case(seed));
     if (wrong.empty()) continue;
     ++shown;
     weft::test::fail(__FILE__, __LINE__, "WEFT_FUZZ_SEED=" + std::to_string(seed) + ": " + wrong);
+  }
+}
+
+TEST(no_law_is_broken_in_random_fabrics_whose_receivers_grant) {
+  const uint64_t last = environment("WEFT_FUZZ_CASES", kCases) / 8;
+  int shown = 0;
+  for (uint64_t seed = 1; seed <= last && shown < 10; ++seed) {
+    std::string wrong = verdict(granting_case(seed));
+    if (seed % 8 == 0) wrong += compare_threads(granting_case(seed));
+    if (wrong.empty()) continue;
+    ++shown;
+    weft::test::fail(__FILE__, __LINE__, "seed " + std::to_string(seed) + ": " + wrong);
   }
 }
 
@@ -635,7 +667,7 @@ TEST(random_fabrics_give_the_same_results_with_1_2_3_and_7_threads) {
     Case c = random_case(seed);
     c.run.partitioned_links = 0;
     partitioned += Simulation(c.fabric.spec, c.flows, c.run).partitions() > 1;
-    const std::string wrong = compare_threads(seed);
+    const std::string wrong = compare_threads(c);
     if (wrong.empty()) continue;
     ++shown;
     weft::test::fail(__FILE__, __LINE__, "seed " + std::to_string(seed) + ": " + wrong);

@@ -89,6 +89,7 @@ class ArbTables:
     def __init__(
         self, high: Sequence[Sequence[int]], low: Sequence[Sequence[int]], high_limit: int
     ) -> None: ...
+    strict: bool
 
 class CongestionControl:
     enabled: bool
@@ -113,7 +114,16 @@ class CreditSpec:
     interval_ps: int
     delay_ps: int
 
+class GrantSpec:
+    enabled: bool
+    ahead_bytes: int
+    messages: int
+    cutoffs_bytes: Sequence[int]
+    by_left: bool
+    priorities: int
+
 class AdapterSpec:
+    grants: GrantSpec
     post_ps: int
     hiccup_mean_ps: int
     hiccup_probability: float

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from weft import __version__
-from weft._core import AdapterSpec, ArbTables, CreditSpec, SwitchSpec
+from weft._core import AdapterSpec, ArbTables, CreditSpec, Pattern, SwitchSpec, Transport
 from weft.errors import InputError, locate_errors
 from weft.fabric import Fabric, add_routes, check_reach, read_fabric
 from weft.fabric.soundness import MAX_LANES
@@ -32,6 +32,7 @@ from weft.simulate.systems import (
     read_adapter,
     read_congestion,
     read_credits,
+    read_grants,
     read_lanes,
     read_port_buffers,
     read_switches,
@@ -179,8 +180,9 @@ def _read_scenario(
         digest=_compute_digest(data, base),
         settings={key: _to_setting(value) for key, value in settings.items()},
     )
+    scenario.adapter.grants = read_grants(top.table_if_given("grants"), fabric.lanes)
     top.done()
-    _check_scenario(scenario, top)
+    _check_scenario(scenario, data, top)
     if scenario.level == "flow":
         _check_flow_level(scenario, data, top)
     return scenario
@@ -251,12 +253,14 @@ def _read_all_traffic(
     return (*traffic, *jobs)
 
 
-def _check_scenario(scenario: Scenario, top: Table) -> None:
+def _check_scenario(scenario: Scenario, data: Mapping[str, Any], top: Table) -> None:
     """What no single key can tell: how the parts fit each other."""
     _check_names(scenario.traffic, top)
     _check_stops(scenario.traffic, top)
     _check_buffers(scenario, top)
     _check_served(scenario.traffic, scenario.lanes, top)
+    if scenario.adapter.grants.enabled:
+        _prepare_grants(scenario, data, top)
     _check_routes(scenario.traffic, scenario.fabric, top)
     _check_samples(scenario.sample_ps, scenario.duration_ps, scenario.fabric, top)
 
@@ -278,6 +282,9 @@ def _check_flow_level(scenario: Scenario, data: Mapping[str, Any], top: Table) -
             raise InputError(top.place("lanes.high_limit"), problem, "use 255, no limit")
     if scenario.switches.congestion.enabled:
         raise InputError(top.place("congestion.enabled"), "has no meaning at flow level", remedy)
+    if scenario.lanes.tables.strict:
+        key = "grants" if scenario.adapter.grants.enabled else "lanes.strict"
+        raise InputError(top.place(key), "has no meaning at flow level", remedy)
     if scenario.lanes.budget is not None:
         raise InputError(top.place("lanes.budget"), "has no meaning at flow level", remedy)
     if scenario.sample_ps:
@@ -400,6 +407,25 @@ def _check_served(traffic: tuple[Traffic, ...], lanes: LanePlan, top: Table) -> 
                     f"service level {sl} rides lane {lanes.sl2vl[sl]}, which no table serves",
                     "give the lane a weight in lanes.low or lanes.high",
                 )
+
+
+def _prepare_grants(scenario: Scenario, data: Mapping[str, Any], top: Table) -> None:
+    """Lanes are priorities, in strict order, and nothing is acknowledged."""
+    if "lanes" in data:
+        problem = "given beside grants, whose priorities are the lanes in their order"
+        raise InputError(top.place("lanes"), problem, "leave it out")
+    scenario.lanes.tables.strict = True
+    for entry in scenario.traffic:
+        for flow in (flow for part in entry.parts for flow in part.flows):
+            place = f"{top.where}: traffic.{entry.name}"
+            if flow.sl:
+                problem = f"{flow.sl}, and grants choose service levels themselves"
+                raise InputError(f"{place}.sl", problem, "leave it out")
+            if flow.pattern == Pattern.WORKLOAD:
+                flow.transport = Transport.UC
+            if flow.transport == Transport.RC:
+                problem = "'rc' has acknowledgements, and grants go without"
+                raise InputError(f"{place}.transport", problem, "use uc or ud")
 
 
 def _check_routes(traffic: tuple[Traffic, ...], fabric: Fabric, top: Table) -> None:

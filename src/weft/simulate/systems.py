@@ -13,12 +13,21 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from weft._core import AdapterSpec, ArbTables, CongestionControl, CreditSpec, Order, SwitchSpec
+from weft._core import (
+    AdapterSpec,
+    ArbTables,
+    CongestionControl,
+    CreditSpec,
+    GrantSpec,
+    Order,
+    SwitchSpec,
+)
 from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.fabric.fabric import MAX_PORTS
 from weft.simulate.lane_budget import LaneBudget, read_budget
 from weft.toml_table import Table, load_toml
+from weft.units import parse_size
 
 ORDERS = {"fcfs": Order.FCFS, "fcfs-age": Order.FCFS_AGE, "round-robin": Order.ROUND_ROBIN}
 MAX_BUFFER = 2**36
@@ -105,6 +114,28 @@ def read_congestion(table: Table) -> CongestionControl:
     spec.limit = table.integer("limit", 1, 65535, 127)
     spec.timer_ps = table.time_ps("timer", 10_000_000)
     spec.step = table.number("step", 0.0, 1e6, 0.5)
+    table.done()
+    return spec
+
+
+def read_grants(table: Table | None, lanes: int) -> GrantSpec:
+    """Receivers that grant; the fabric's lanes are the priorities."""
+    spec = GrantSpec()
+    if table is None:
+        return spec
+    spec.enabled = True
+    spec.priorities = lanes
+    spec.ahead_bytes = table.size_bytes("ahead", 1, MAX_BUFFER)
+    spec.by_left = table.choice("cutoffs_of", {"size": False, "left": True}, "size")
+    place = table.place("cutoffs")
+    cutoffs = [parse_size(text, place) for text in table.texts("cutoffs", ())]
+    if cutoffs != sorted(set(cutoffs)):
+        raise InputError(place, "sizes do not rise", "put the smallest first, each once")
+    if len(cutoffs) >= lanes:
+        problem = f"{len(cutoffs)} of them separate more priorities than the {lanes} lanes"
+        raise InputError(place, problem, f"give {lanes - 1} or fewer, or set fabric.lanes")
+    spec.cutoffs_bytes = cutoffs
+    spec.messages = table.integer("messages", 1, 65535, max(1, lanes - len(cutoffs) - 1))
     table.done()
     return spec
 
@@ -198,7 +229,9 @@ def _read_arbitration(table: Table, lanes: int) -> tuple[ArbTables, frozenset[in
     low = _read_entries(table, "low", lanes, [[vl, 64] for vl in range(lanes)])
     high = _read_entries(table, "high", lanes, [])
     served = frozenset(vl for vl, weight in [*high, *low] if weight)
-    return ArbTables(high, low, table.integer("high_limit", 0, 255, 255)), served
+    tables = ArbTables(high, low, table.integer("high_limit", 0, 255, 255))
+    tables.strict = table.flag("strict", False)
+    return tables, served
 
 
 def _read_entries(table: Table, key: str, lanes: int, default: list[list[int]]) -> list[list[int]]:

@@ -31,9 +31,7 @@ from weft.studies.saba.evaluation.cluster import (
 )
 from weft.studies.saba.evaluation.judgement import (
     BASELINE,
-    CLUSTERED,
-    PLACEBO,
-    RANDOM,
+    PRODUCT,
     SABA,
     Estimate,
     Evaluation,
@@ -43,6 +41,7 @@ from weft.studies.saba.evaluation.judgement import (
 from weft.studies.saba.evaluation.packet_level import (
     CONGESTION_WAY,
     HOPS,
+    WHOLE_FABRIC_HOPS,
     SwitchKind,
     evaluate_packets,
 )
@@ -51,10 +50,8 @@ from weft.studies.saba.evaluation.ways import DEGREE
 
 SYSTEM = "flow level, substitute workloads"
 PACKET_SYSTEM = "packet level, substitute workloads"
-PRODUCT = (BASELINE, RANDOM, CLUSTERED, SABA, PLACEBO)
 OVER_CONGESTION = "Saba over FECN/BECN"
 FEW_HOPS = 60_000
-WHOLE_FABRIC_HOPS = 20_000_000  # of 186,000 flows: some packets for each message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

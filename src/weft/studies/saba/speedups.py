@@ -33,17 +33,21 @@ from weft.studies.saba.evaluation.judgement import (
     BASELINE,
     CLUSTERED,
     PLACEBO,
+    PRODUCT,
     RANDOM,
     SABA,
     Estimate,
 )
-from weft.studies.saba.evaluation.packet_level import CONGESTION_WAY, KINDS
+from weft.studies.saba.evaluation.packet_level import (
+    CONGESTION_WAY,
+    KINDS,
+    PACKET_WAYS,
+    WHOLE_FABRIC_HOPS,
+)
 from weft.studies.saba.speedup_cases import (
     OVER_CONGESTION,
     PACKET_SYSTEM,
-    PRODUCT,
     SYSTEM,
-    WHOLE_FABRIC_HOPS,
     Case,
     Size,
     build_point,
@@ -357,16 +361,6 @@ def _build_scale_study(figure: str, title: str, ways: tuple[str, ...], size: Siz
 # ---- Packet by packet -------------------------------------------------------------------------
 
 _REGIMES = ("testbed", "scale", "favourable")
-_PACKET_WAYS = (
-    *PRODUCT,
-    CONGESTION_WAY,
-    "fixed caps",
-    "lane per workload",
-    *QUEUE_WAYS[:2],  # a port has 15 lanes for data
-    UNLIMITED,
-    DISTRIBUTED,
-    "placebo, mapped too",
-)
 _PACKET_QUANTITIES = {
     f"{SABA}.speedup": "Saba over one lane",
     "product.isolation": "isolation",
@@ -378,7 +372,7 @@ _PACKET_NOTES = (
     "Set-ups are shrunk, computation and volume together, until their packets make half a "
     "million hops (saba-packets-1944: 20 million). The scale is that of 72 servers and 12 "
     "workloads (saba-packets-1944: 1,944 and 20).",
-    "Homa, Sincronia and SRPT run at flow level only (saba-fig4.18a).",
+    "Sincronia runs at flow level only (saba-fig4.18a).",
 )
 
 
@@ -390,7 +384,7 @@ def _list_packet_cases(size: Size) -> list[Case]:
             setting=f"{regime}, {kind}",
             kind=regime,
             few=1,
-            ways=_PACKET_WAYS if size.is_full and kind.is_equal_in_total else PRODUCT,
+            ways=PACKET_WAYS if size.is_full and kind.is_equal_in_total else PRODUCT,
             switches=kind,
         )
         for regime in regimes

@@ -369,6 +369,7 @@ def learn(setup: SetUp) -> Known:
         flows=flows,
         models={name: models[name] for name in dict.fromkeys(setup.workloads)},
         profiled=models,
+        convex={name: entry.convex.model for name, entry in profiled.items()},
     )
     applications = [profiled[name] for name in setup.workloads]
     return Known(setup=setup, flows=flows, applications=applications, knowledge=knowledge)

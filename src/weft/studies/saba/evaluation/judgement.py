@@ -28,6 +28,7 @@ BASELINE, RANDOM, CLUSTERED, SABA, PLACEBO = (
     "Saba",
     "placebo",
 )
+PRODUCT = (BASELINE, RANDOM, CLUSTERED, SABA, PLACEBO)
 Word = Literal["confirmed", "at or below 1", "equal to the placebo", "undecided"]
 
 

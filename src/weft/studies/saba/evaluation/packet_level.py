@@ -4,26 +4,29 @@ A set-up is shrunk until its packets make so many hops: computation and volume t
 its shape stays. Jobs that have the same lane wherever they meet share a service level; each port
 maps it to that lane. Lanes stay as they are when jobs start: a packet under way cannot change its
 lane. Weights are programmed again when a job has ended, as entries of VL arbitration of one packet
-each. Entry points: `SwitchKind`, `simulate_packets`, `evaluate_packets`. Units: s, bytes.
+each. Homa and SRPT have lanes in strict order, and senders and receivers that choose among them.
+Entry points: `SwitchKind`, `simulate_packets`, `simulate_grants`, `evaluate_packets`. Units: s,
+bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from weft._core import ArbTables, CongestionControl, Simulation, Status
+from weft._core import ArbTables, CongestionControl, GrantSpec, Simulation, Status, Transport
 from weft.errors import InputError, InvariantError
 from weft.simulate.job_traffic import build_traffic
 from weft.simulate.run import build_simulation
 from weft.simulate.scenario import Scenario, scenario_from
 from weft.simulate.systems import LanePlan
+from weft.studies.saba.evaluation.allocations import learn
 from weft.studies.saba.evaluation.cluster import RATE_BPS, Floats, Flows, Ints, SetUp, list_flows
-from weft.studies.saba.evaluation.judgement import Evaluation
-from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s, learn
+from weft.studies.saba.evaluation.judgement import PRODUCT, Evaluation
+from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s
 from weft.studies.saba.evaluation.ways import WAYS, Knowledge, Lanes, LaneSharing
 
 PACKET_BYTES = 4096
@@ -32,12 +35,30 @@ ENTRIES = 64  # of an arbitration table
 MOST_LEVELS = 16
 BUFFER_BYTES = 16 * 8192  # of an input port: two packets for each of 15 lanes and more
 HOPS = 500_000
+WHOLE_FABRIC_HOPS = 20_000_000  # of 186,000 flows: some packets for each message
 SLICE_EVENTS = 5_000  # or some for each instance, after which jobs that have ended are noticed
 SLICE_EVENTS_OF_INSTANCE = 20
 LIMIT_S = 1000.0
 JITTER = "25 ns"  # of a switch's latency, as the SX6012's: without any, hosts would send in step
+LINK_DELAY_S, SWITCH_LATENCY_S = 50e-9, 200e-9  # of the clusters' cables, of an ideal switch
 _NOTHING = {"name": "none", "compute": "1 ns"}
 CONGESTION_WAY = "one lane, FECN/BECN"
+PACKET_WAYS = (
+    *PRODUCT,
+    CONGESTION_WAY,
+    "fixed caps",
+    "lane per workload",
+    "Saba, 2 queues",
+    "Saba, 4 queues",  # a port has 15 lanes for data
+    "Saba, unlimited queues",
+    "Saba, distributed",
+    "Saba, lending",
+    "placebo, mapped too",
+    "Homa",
+    "SRPT",
+)
+HOMA_PRIORITIES, SRPT_PRIORITIES = 8, 15
+UNLIMITED_BYTES = 2**50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +154,7 @@ class _Run:
         scenario = _build_scenario(setup, self.levels, self.lanes, kind, congestion)
         scenario = replace(scenario, lanes=self._plan_lanes())
         self.simulation: Simulation = build_simulation(scenario)[0]
-        first = np.cumsum([0, *(len(hosts) for hosts in setup.hosts)]).tolist()
-        self.ranks = [range(a, b) for a, b in pairwise(first)]
-        self.ended_s: Floats = np.full(len(setup.jobs), np.nan)
+        self.ranks = _list_ranks(setup)
         if not sharing.lends:
             self._cap_flows()
 
@@ -147,16 +166,7 @@ class _Run:
             status = simulation.run(events)
             if self._note_ends() and status == Status.RUNNING:
                 self._program()
-        if status != Status.FINISHED:
-            raise InvariantError(
-                f"the packet-level run ended as {status} at {simulation.now_ps} ps"
-            )
-        starts = np.array([job.start_ps / 1e12 for job in self.setup.jobs])
-        return PacketRun(
-            completions_s=self.ended_s - starts,
-            head_of_line=simulation.head_of_line_share(),
-            hops=simulation.packet_hops,
-        )
+        return _summarise(self.setup, simulation, status)
 
     def _note_ends(self) -> bool:
         """Whether a job has ended since the last time."""
@@ -164,15 +174,16 @@ class _Run:
         for job in np.flatnonzero(self.present).tolist():
             ends = [self.simulation.rank_finished_ps(rank) for rank in self.ranks[job]]
             if max(ends) < LIMIT_S * 1e12:
-                self.present[job], self.ended_s[job] = 0, max(ends) / 1e12
+                self.present[job] = 0
                 changed = True
         return changed
 
     def _plan_lanes(self) -> LanePlan:
-        weights = self._weigh()
         tables, maps = [], []
-        for number, (node, port) in enumerate(self.places):
-            tables.append((node, port, build_tables(weights[number])))
+        for number, ((node, port), table) in enumerate(
+            zip(self.places, build_all_tables(self._weigh()), strict=True)
+        ):
+            tables.append((node, port, table))
             maps.append((node, 0, port, self._map_levels(number)))
         return LanePlan(
             sl2vl=(0,) * MOST_LEVELS,
@@ -201,8 +212,8 @@ class _Run:
         if not self.sharing.lends:
             self._cap_flows()
             return
-        for (node, port), weights in zip(self.places, self._weigh(), strict=True):
-            self.simulation.set_arbitration(node, port, build_tables(weights))
+        for (node, port), tables in zip(self.places, build_all_tables(self._weigh()), strict=True):
+            self.simulation.set_arbitration(node, port, tables)
 
     def _cap_flows(self) -> None:
         """The part of a job at its narrowest port, shared by its flows there."""
@@ -219,6 +230,24 @@ class _Run:
         least = np.minimum.reduceat(hop_caps, starts[:-1])
         for flow in np.flatnonzero(self.present[job_of]).tolist():
             self.simulation.set_rate(flow, float(least[flow]))
+
+
+def _list_ranks(setup: SetUp) -> list[range]:
+    """Of each job's instances."""
+    first = np.cumsum([0, *(len(hosts) for hosts in setup.hosts)]).tolist()
+    return [range(a, b) for a, b in pairwise(first)]
+
+
+def _summarise(setup: SetUp, simulation: Simulation, status: Status) -> PacketRun:
+    if status != Status.FINISHED:
+        raise InvariantError(f"the packet-level run ended as {status} at {simulation.now_ps} ps")
+    ends = [max(map(simulation.rank_finished_ps, ranks)) for ranks in _list_ranks(setup)]
+    starts = [job.start_ps for job in setup.jobs]
+    return PacketRun(
+        completions_s=(np.array(ends) - starts) / 1e12,
+        head_of_line=simulation.head_of_line_share(),
+        hops=simulation.packet_hops,
+    )
 
 
 def number_levels(lane_of: Lanes, counts: Ints) -> list[int]:
@@ -246,6 +275,16 @@ def number_levels(lane_of: Lanes, counts: Ints) -> list[int]:
 def build_tables(weights: Floats) -> ArbTables:
     """VL arbitration by weight, in entries of a packet each."""
     return ArbTables([], [[lane, PACKET_BLOCKS] for lane in list_entries(weights)], 255)
+
+
+def build_all_tables(weights: Floats) -> Iterator[ArbTables]:
+    """Of each row; rows that are alike share theirs: most of a fabric's thousands of ports are."""
+    tables: dict[bytes, ArbTables] = {}
+    for row in weights:
+        key = row.tobytes()
+        if key not in tables:
+            tables[key] = build_tables(row)
+        yield tables[key]
 
 
 def list_entries(weights: Floats) -> list[int]:
@@ -302,6 +341,74 @@ def _build_scenario(
     return replace(frame, fabric=fabric, traffic=traffic, switches=switches)
 
 
+# ---- Receivers that grant, senders that order -------------------------------------------------
+
+
+def simulate_grants(grants: GrantSpec, setup: SetUp, kind: SwitchKind) -> PacketRun:
+    """Run a set-up in strict priorities, one for each lane, without acknowledgements."""
+    lanes = grants.priorities
+    scenario = _build_scenario(setup, [0] * len(setup.jobs), lanes, kind, None)
+    for traffic in scenario.traffic:
+        for flow in (flow for part in traffic.parts for flow in part.flows):
+            flow.transport = Transport.UC
+    scenario.adapter.grants = grants
+    tables = build_tables(np.ones(lanes))
+    tables.strict = True
+    levels = tuple(min(level, lanes - 1) for level in range(MOST_LEVELS))
+    plan = LanePlan(sl2vl=levels, tables=tables, served=frozenset(range(lanes)))
+    simulation = build_simulation(replace(scenario, lanes=plan))[0]
+    status = Status.RUNNING
+    while status == Status.RUNNING:
+        status = simulation.run(100 * SLICE_EVENTS)
+    return _summarise(setup, simulation, status)
+
+
+def build_homa(setup: SetUp, flows: Flows, priorities: int = HOMA_PRIORITIES) -> GrantSpec:
+    """Priorities in proportion to unasked bytes, the same of these in each; one or more granted."""
+    sizes = _list_sizes(setup)
+    grants = GrantSpec()
+    grants.enabled, grants.priorities = True, priorities
+    grants.ahead_bytes = _count_round_trip_bytes(flows)
+    unasked = np.minimum(sizes, grants.ahead_bytes)
+    share = unasked.sum() / sizes.sum()
+    levels = int(np.clip(round(priorities * share), 1, priorities - 1))
+    carried = np.cumsum(unasked)
+    places = np.searchsorted(carried, carried[-1] * np.arange(1, levels) / levels)
+    grants.cutoffs_bytes = sorted(set(sizes[places].astype(int).tolist()))
+    grants.messages = priorities - levels
+    return grants
+
+
+def build_srpt(setup: SetUp) -> GrantSpec:
+    """All bytes unasked; cut-offs of the bytes left from the largest message down to 2⁻¹⁴ of it."""
+    grants = GrantSpec()
+    grants.enabled, grants.priorities, grants.by_left = True, SRPT_PRIORITIES, True
+    grants.ahead_bytes = UNLIMITED_BYTES
+    cutoffs = _list_sizes(setup)[-1] * 0.5 ** np.arange(SRPT_PRIORITIES - 1, 0, -1)
+    grants.cutoffs_bytes = sorted(set(np.ceil(cutoffs).astype(int).tolist()))
+    return grants
+
+
+def _list_sizes(setup: SetUp) -> Floats:
+    """The messages of a flow of each job, as often as they are sent, smallest first."""
+    sizes = []
+    for job, hosts in zip(setup.jobs, setup.hosts, strict=True):
+        pairs = (job.loops or 1) * len(hosts) * (len(hosts) - 1)
+        for stage in job.stages:
+            volume = stage.volume_bytes / max(1, len(hosts) - 1)
+            parts = (stage.overlap * volume, (1 - stage.overlap) * volume)
+            sizes += [np.full(pairs, round(part)) for part in parts if round(part) > 0]
+    return np.sort(np.concatenate(sizes)).astype(float)
+
+
+def _count_round_trip_bytes(flows: Flows) -> int:
+    """What a link carries while a packet goes the longest way and a grant returns."""
+    links = int(np.diff(flows.path_start.astype(np.int64)).max())
+    way_s = links * LINK_DELAY_S + (links - 1) * SWITCH_LATENCY_S
+    packets = 1 + 2 * way_s * RATE_BPS / 8 / PACKET_BYTES
+    return PACKET_BYTES * int(np.ceil(packets))
+
+
 # ---- A regime ---------------------------------------------------------------------------------
 
 
@@ -314,6 +421,10 @@ def simulate_way_in_packets(
         runs = [simulate_packets(sharing, small, kind, congestion) for congestion in SWEEP]
         # With hindsight, set-up by set-up: the best case for congestion control.
         return min(runs, key=lambda run: float(np.log(run.completions_s).mean()))
+    if way == "Homa":
+        return simulate_grants(build_homa(small, knowledge.flows), small, kind)
+    if way == "SRPT":
+        return simulate_grants(build_srpt(small), small, kind)
     return simulate_packets(_begin(way, knowledge), small, kind)
 
 
@@ -341,6 +452,13 @@ def _number_instances(setup: SetUp) -> SetUp:
     return replace(setup, hosts=tuple(rng.permutation(hosts) for hosts in setup.hosts))
 
 
+def prepare_packets(setup: SetUp, hops: int) -> tuple[Knowledge, SetUp]:
+    """What ways may use, and the set-up as small as it shall run."""
+    setup = _number_instances(setup)
+    knowledge = learn(setup).knowledge
+    return knowledge, shrink_to_hops(setup, knowledge.flows, hops)
+
+
 def evaluate_packets(
     draw: Draw, seeds: Sequence[int], ways: Sequence[str], kind: SwitchKind, *, hops: int = HOPS
 ) -> Evaluation:
@@ -348,10 +466,8 @@ def evaluate_packets(
     runs: dict[str, list[Floats]] = {way: [] for way in ways}
     workloads, alone, busiest = [], [], []
     for seed in seeds:
-        setup = _number_instances(draw(seed))
-        knowledge = learn(setup)
-        small = shrink_to_hops(setup, knowledge.flows, hops)
-        workloads.append(setup.workloads)
+        knowledge, small = prepare_packets(draw(seed), hops)
+        workloads.append(small.workloads)
         alone.append(simulate_alone_in_packets(small, knowledge, kind))
         busiest.append(find_busiest_s(small, knowledge.flows))
         for way in ways:

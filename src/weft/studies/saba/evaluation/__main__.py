@@ -1,0 +1,100 @@
+"""`python -m weft.studies.saba.evaluation`: grows a record of the evaluation, seed by seed.
+
+It goes on where the record ends. --tables prints a record's rows instead, as docs/saba-verdict.md
+has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError
+from weft.studies.saba.evaluation.judgement import (
+    BASELINE,
+    PRODUCT,
+    compare_ways,
+    decompose,
+    judge_regime,
+)
+from weft.studies.saba.evaluation.recording import RECORDINGS, grow_record, read_case
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m weft.studies.saba.evaluation", description=__doc__
+    )
+    parser.add_argument("name", choices=[*RECORDINGS], help="what to record")
+    parser.add_argument("--record", required=True, type=Path, metavar="FILE", help="it grows")
+    parser.add_argument("--seeds", type=int, default=10, help="set-ups a case; %(default)s")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="then it stops; %(default)s")
+    parser.add_argument("--cases", default="", help="how their names begin, with ; between")
+    parser.add_argument("--ways", default="", help="some, with ; between")
+    parser.add_argument("--tables", action="store_true", help="print what the record has")
+    args = parser.parse_args(argv)
+    try:
+        return _run(args)
+    except InputError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.tables:
+        print("\n".join(list_rows(json.loads(args.record.read_text("utf-8"))["cases"])))
+        return 0
+    cells = RECORDINGS[args.name].cells
+    settings, ways = _split(args.cases), _split(args.ways)
+    for setting in settings:
+        if not any(each.startswith(setting) for each in cells):
+            raise InputError("--cases", f"no case begins with {setting!r}", _list_names(cells))
+    for way in ways:
+        if not any(way in cell.ways for cell in cells.values()):
+            names = dict.fromkeys(name for cell in cells.values() for name in cell.ways)
+            raise InputError("--ways", f"{way!r} is no way of {args.name}", _list_names(names))
+    ended = grow_record(
+        args.record,
+        args.name,
+        args.seeds,
+        settings=settings,
+        ways=ways,
+        until_s=time.monotonic() + args.seconds,
+        report=lambda line: print(line, flush=True),
+    )
+    return 0 if ended else 1
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(";") if part.strip()]
+
+
+def _list_names(names: Any) -> str:
+    return f"use {'; '.join(names)}"
+
+
+def list_rows(cases: Any) -> Iterator[str]:
+    """Rows of the product, then the speedup of every way, by case."""
+    evaluations = {setting: read_case(seeds) for setting, seeds in cases.items()}
+    for setting, evaluation in evaluations.items():
+        if evaluation.completions.keys() < set(PRODUCT):
+            continue
+        product = decompose(evaluation)
+        part = product.isolation_part
+        factors = (product.total, product.isolation, product.mapping, product.sensitivity)
+        cells = [setting, len(evaluation.seeds), *factors, product.over_placebo]
+        cells += ["–" if part is None else f"{part:.0%}", judge_regime(product).sensitivity]
+        yield f"| {' | '.join(map(str, cells))} |"
+    for setting, evaluation in evaluations.items():
+        for way in evaluation.completions:
+            if way != BASELINE:
+                count = len(evaluation.seeds)
+                yield f"| {setting} | {count} | {way} | {compare_ways(evaluation, way)} |"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,58 @@
+"""Records of Saba's evaluation that grow run by run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.studies.saba.evaluation import recording
+from weft.studies.saba.evaluation.__main__ import list_rows, main
+from weft.studies.saba.evaluation.cluster import draw_favourable
+from weft.studies.saba.evaluation.judgement import PRODUCT
+from weft.studies.saba.evaluation.packet_level import SwitchKind
+from weft.studies.saba.evaluation.recording import Cell, Recording, grow_record
+
+
+@pytest.fixture(autouse=True)
+def _small_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell(draw=draw_favourable, ways=PRODUCT, kind=SwitchKind(), hops=5_000, has_alone=False)
+    small = Recording(level="packet", cells={"favourable": cell})
+    monkeypatch.setitem(recording.RECORDINGS, "small", small)
+
+
+def test_a_record_goes_on_where_it_ended(tmp_path: Path) -> None:
+    path, lines = tmp_path / "record.json", list[str]()
+    assert grow_record(path, "small", 2, ways=["one lane"], report=lines.append)
+    first = json.loads(path.read_text())["cases"]["favourable"]
+    assert [*first] == ["1", "2"]
+    lines.clear()
+    assert grow_record(path, "small", 2, report=lines.append)
+    both = json.loads(path.read_text())["cases"]["favourable"]
+    assert not [line for line in lines if "one lane" in line]
+    for seed in ("1", "2"):
+        assert set(both[seed]["completions_s"]) == set(PRODUCT)
+        assert both[seed]["completions_s"]["one lane"] == first[seed]["completions_s"]["one lane"]
+    rows = [*list_rows({"favourable": both})]
+    assert len([row for row in rows if row.startswith("| favourable | 2 |")]) == len(PRODUCT)
+
+
+def test_a_record_stops_when_its_time_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    assert not grow_record(path, "small", 2, until_s=0.0)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [(["--cases", "paradise"], "paradise"), (["--ways", "one lane;magic"], "magic")],
+)
+def test_unknown_cases_and_ways_are_refused(
+    arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = str(tmp_path / "record.json")
+    assert main(["packets", "--record", record, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert word in error
+    assert error.count("\n") == 1

@@ -458,6 +458,16 @@ def test_a_member_that_lost_its_coordinator_cannot_report() -> None:
             _report_often(joined)
 
 
+def test_the_end_of_a_coordinator_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Silence tells nothing in this time: the member can only see the end of the stream.
+    monkeypatch.setattr("weft.wire.connection.SILENCE_S", 10 * WAIT_S)
+    with Coordinator(["a"], "127.0.0.1") as coordinator:
+        member = ExitStack()
+        joined = member.enter_context(join(coordinator.invitation("a")))
+    with member:
+        assert joined.ended.wait(WAIT_S)
+
+
 def test_a_lost_host_survives_pickling() -> None:
     lost = pickle.loads(pickle.dumps(HostLost("a", "gone")))
     assert (lost.host, lost.reason, str(lost)) == ("a", "gone", "a: gone")

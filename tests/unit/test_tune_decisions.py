@@ -13,9 +13,10 @@ import pytest
 
 from weft.errors import InputError
 from weft.model.link import count_fragments
+from weft.records import Plain
 from weft.tune.rules.curve import _find_enough, _find_linear_crossing, _find_log_crossing
 from weft.tune.rules.evidence import FIRM, SINGLE, WEAK, Spread, judge_confidence
-from weft.tune.search.design import schedule
+from weft.tune.search.design import design, schedule
 from weft.tune.search.from_records import find_better_stored, find_unreached_factors
 from weft.tune.search.over_fabric import DISTURBANCE_RATIO, _drop_disturbed
 from weft.tune.search.recommend import (
@@ -198,6 +199,17 @@ def test_a_default_at_the_edge_of_the_records_is_within_their_reach() -> None:
         return not find_unreached_factors(replace(TWO_FACTORS, factors=(factor,)))
 
     assert [reached(default) for default in (1, 2, 4, 8, 16)] == [False, True, True, True, False]
+
+
+def test_a_design_spreads_decisive_factors_alone_or_all_if_none_is_decisive() -> None:
+    def levels_of(space: Space, name: str) -> set[Plain]:
+        return {row[name] for row in design(space, 8, 0, np.random.default_rng(1), trials=1)}
+
+    fixed = {"size_bytes": 4096, "depth": 8}
+    undecisive = replace(TWO_FACTORS, factors=TWO_FACTORS.factors[1:], fixed=fixed)
+    assert levels_of(TWO_FACTORS, "depth") == {1, 2, 4, 8}
+    assert levels_of(TWO_FACTORS, "signal_every") == {1}
+    assert levels_of(undecisive, "signal_every") == {1, 2}
 
 
 def test_neighbours_to_confirm_differ_in_one_factor_each_and_are_never_the_default() -> None:

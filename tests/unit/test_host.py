@@ -1,12 +1,13 @@
 """Hosts as their files describe them: constructed trees of machines that are not here."""
 
+import os
 from pathlib import Path
 
 import pytest
 from host_tree import plant
 
 from weft.errors import InputError
-from weft.host.machine.cpu import pick_cpus, read_cpu_times, read_processors
+from weft.host.machine.cpu import pick_cpus, read_processors, read_steal_s
 from weft.host.machine.devices import find_numa_node, list_interfaces, list_rdma_devices
 from weft.host.machine.examination import (
     check_cpus,
@@ -61,12 +62,13 @@ def test_a_host_without_any_file_has_no_processors_and_no_devices(tmp_path):
     assert read_processors(tmp_path).online == ()
     assert list_rdma_devices(tmp_path) == list_interfaces(tmp_path) == ()
     assert read_memory(tmp_path).memlock_bytes is None
-    assert read_cpu_times(tmp_path) == {}
+    assert read_steal_s(tmp_path) == {}
 
 
-def test_steal_is_the_eighth_column_and_guest_time_is_not_counted_twice(efa):
-    (times,) = read_cpu_times(efa).values()
-    assert times.steal_s / times.total_s == pytest.approx(0.1)
+def test_steal_is_the_eighth_column_in_ticks_and_none_where_a_kernel_has_fewer(efa):
+    assert read_steal_s(efa) == {0: 10 / os.sysconf("SC_CLK_TCK")}
+    (efa / "proc/stat").write_text("cpu  1 2 3 4\ncpu0 1 2 3 4\n")
+    assert read_steal_s(efa) == {0: 0.0}
 
 
 # ---- Which CPUs to spin on --------------------------------------------------------------------

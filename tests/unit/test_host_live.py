@@ -107,5 +107,5 @@ def test_facts_for_provenance_can_be_stored_and_name_the_clock():
 
 
 def test_steal_of_a_cpu_that_proc_stat_does_not_show_is_zero(monkeypatch):
-    monkeypatch.setattr("weft.host.machine.noise.read_cpu_times", dict)
+    monkeypatch.setattr("weft.host.machine.noise.read_steal_s", dict)
     assert measure_noise(0.001, read_processors().allowed[-1]).steal_ns == 0

@@ -1,6 +1,6 @@
 """The processors of this host: which exist, which we may use, and which to choose.
 
-Entry points: `read_processors`, `pick_cpus`, `read_cpu_times`.
+Entry points: `read_processors`, `pick_cpus`, `read_steal_s`.
 """
 
 from __future__ import annotations
@@ -55,14 +55,6 @@ class Placement:
 
     cpus: tuple[int, ...]
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CpuTimes:
-    """Seconds since boot: total time of a CPU, and time stolen by the hypervisor."""
-
-    total_s: float
-    steal_s: float
 
 
 def read_processors(root: Path = ROOT) -> Processors:
@@ -130,18 +122,15 @@ def _list_warnings(
     return warnings
 
 
-def read_cpu_times(root: Path = ROOT) -> dict[int, CpuTimes]:
-    """CPU -> times of /proc/stat, in steps of 10 ms."""
+def read_steal_s(root: Path = ROOT) -> dict[int, float]:
+    """CPU -> time that the hypervisor stole since boot, in steps of 10 ms: /proc/stat."""
     hz = os.sysconf("SC_CLK_TCK")
-    times = {}
+    steal_s = {}
     for line in read_text(root / "proc/stat").splitlines():
-        name, *fields = line.split()
+        name, *ticks = line.split()
         if name.startswith("cpu") and name[3:].isdigit():
-            # User time includes guest time: the first eight fields are the total.
-            ticks = [int(field) for field in fields[:8]]
-            steal = ticks[7] if len(ticks) > 7 else 0
-            times[int(name[3:])] = CpuTimes(sum(ticks) / hz, steal / hz)
-    return times
+            steal_s[int(name[3:])] = int(ticks[7]) / hz if len(ticks) > 7 else 0.0
+    return steal_s
 
 
 def _list_cpu_directories(root: Path) -> tuple[int, ...]:

@@ -271,9 +271,9 @@ def examine(seconds: float = 1.0) -> Examination:
     )
 
 
-def read_provenance_facts(root: Path = ROOT) -> dict[str, str | int | float | bool | None]:
+def read_provenance_facts() -> dict[str, str | int | float | bool | None]:
     """Name -> value for the run header: the clock and its error, pages, CPUs, kernel."""
-    ticks, cpus, ram = read_clock(), read_processors(root), read_memory(root)
+    ticks, cpus, ram = read_clock(), read_processors(), read_memory()
     return {
         "clock_source": ticks.source,
         "clock_hz": round(ticks.hz),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from weft._core import Histogram, core_distance, hiccups
-from weft.host.machine.cpu import Processors, read_cpu_times
+from weft.host.machine.cpu import Processors, read_steal_s
 
 THRESHOLD_NS = 1000
 _PIECE_SECONDS = 0.25
@@ -143,8 +143,7 @@ def _measure_distance(host: Processors, a: int, b: int, seconds: float) -> Dista
 
 def _read_steal_ns(cpu: int = -1) -> int:
     """Of one CPU or (-1) of all, in steps of 10 ms; containers may see fewer CPUs."""
-    steal = [times.steal_s for n, times in read_cpu_times().items() if cpu in (-1, n)]
-    return round(1e9 * sum(steal))
+    return round(1e9 * sum(s for n, s in read_steal_s().items() if cpu in (-1, n)))
 
 
 def _read_involuntary_switches() -> int:

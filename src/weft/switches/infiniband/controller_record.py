@@ -89,23 +89,23 @@ class ControllerRecord:
         prefix, self._manager = mad.unpack_manager(port)
         return prefix + mad.unpack_node_info(node).port_guid.to_bytes(8, "big")
 
-    def _find(self, own: ServiceRecord) -> ServiceRecord | Refusal | None:
+    def _find(self, ours: ServiceRecord) -> ServiceRecord | Refusal | None:
         """The record that is there; `Taken` if it is another's."""
         answer = self._ask(mad.find_service(self._manager, NAME))
         if isinstance(answer, Refusal):
             if answer.status == mad.NO_RECORDS:
                 return None
             if answer.status == mad.TOO_MANY_RECORDS:
-                return self._resolve(own)
+                return self._resolve(ours)
             return answer
         present = mad.unpack_service(answer)
-        if (present.id, present.gid) != (own.id, own.gid):
+        if (present.id, present.gid) != (ours.id, ours.gid):
             raise _build_taken(present)
         return present
 
-    def _resolve(self, own: ServiceRecord) -> ServiceRecord | Refusal | None:
+    def _resolve(self, ours: ServiceRecord) -> ServiceRecord | Refusal | None:
         """Two or more: without its own, it sees the other."""
-        self._ask(own.delete_at(self._manager))
+        self._ask(ours.delete_at(self._manager))
         self._record = None
         answer = self._ask(mad.find_service(self._manager, NAME))
         if isinstance(answer, bytes):
@@ -114,9 +114,9 @@ class ControllerRecord:
             raise _build_taken(None)
         return None if answer.status == mad.NO_RECORDS else answer
 
-    def _confirm(self, own: ServiceRecord) -> str:
+    def _confirm(self, ours: ServiceRecord) -> str:
         """Another one may have put its record at the same moment."""
-        present = self._find(own)
+        present = self._find(ours)
         return present.problem if isinstance(present, Refusal) else ""
 
     def _ask(self, request: RecordRequest) -> bytes | Refusal:

@@ -40,6 +40,7 @@ from weft.tune.search.tuning import Tuning
 from weft.units import format_count, format_value, split_unit
 
 STAGE = "stored"
+_NEAREST = 3  # records shown beside a recommendation
 LEAST_RUNS = 3  # of a setting that wins over the model
 ONE_SIZE = ("latency", "message-rate")  # goals that the size decides by itself
 SWEEPS = {
@@ -108,7 +109,7 @@ class NearRecord:
     runs: int
 
 
-def find_nearest_records(tuning: Tuning, number: int = 3) -> list[NearRecord]:
+def find_nearest_records(tuning: Tuning) -> list[NearRecord]:
     """The settings with records that are nearest to the recommendation, nearest first."""
     space, recommendation = tuning.space, tuning.recommendation
     groups = list(space.group(tuning.rows).values())
@@ -121,7 +122,7 @@ def find_nearest_records(tuning: Tuning, number: int = 3) -> list[NearRecord]:
             predicted=recommendation.predict_at(group[0].setting).value,
             runs=len(group),
         )
-        for group in (groups[place] for place in np.argsort(apart, kind="stable")[:number])
+        for group in (groups[place] for place in np.argsort(apart, kind="stable")[:_NEAREST])
     ]
 
 

@@ -39,6 +39,7 @@ Progress = Callable[[float, str], None]
 MOST_FAILED_SHARE = 0.34
 LEAST_WAYS = 8  # places in a race for ways to share processors
 MEASURED_PLACES = 8  # places in a race for the best measured settings
+_NEIGHBOURS = 2  # of the recommendation that are confirmed beside it
 _PRIOR_VALUES = 3  # with the average variance, added to each setting's own
 Item = TypeVar("Item")
 
@@ -366,9 +367,9 @@ class Confirmation:
 
 
 def find_strongest_neighbours(
-    goal: Goal, recommendation: Recommendation, number: int = 2
+    goal: Goal, recommendation: Recommendation
 ) -> dict[str, dict[str, Plain]]:
-    """The best neighbours that differ in one factor, one for each factor, best first."""
+    """The two best neighbours that differ in one factor, each in another, best first."""
     space = recommendation.surface.space
     default = space.key(space.default)
     rivals = [
@@ -379,16 +380,12 @@ def find_strongest_neighbours(
     if not rivals:
         return {}
     expected = recommendation.surface.predict([setting for _, setting in rivals])
-    ranked: dict[str, dict[str, Plain]] = {}
+    best_of: dict[str, dict[str, Plain]] = {}
     for place in np.argsort(-goal.sign * expected.log_value, kind="stable"):
         factor, setting = rivals[place]
-        ranked.setdefault(f"{factor} {setting[factor]}", setting)
-    strongest: dict[str, dict[str, Plain]] = {}
-    for role, setting in ranked.items():
-        factor = role.partition(" ")[0]
-        if len(strongest) < number and not any(name.startswith(f"{factor} ") for name in strongest):
-            strongest[role] = setting
-    return strongest
+        best_of.setdefault(factor, setting)
+    strongest = list(best_of.items())[:_NEIGHBOURS]
+    return {f"{factor} {setting[factor]}": setting for factor, setting in strongest}
 
 
 def list_contenders(goal: Goal, recommendation: Recommendation) -> dict[str, Candidate]:

@@ -1,8 +1,9 @@
 """A controller with many jobs and connections that come and go: its memory and its store stay flat.
 
 WEFT_CHURN_JOBS jobs with WEFT_CHURN_CONNECTIONS connections in all are replaced and rewired for
-WEFT_CHURN_S seconds; `make test-churn` runs 1,000 and 10^5 for an hour. At the end the controller
-has what clients were told and no more, also after a restart.
+WEFT_CHURN_S seconds, WEFT_CHURN_RATE events a second (0: as fast as the controller answers);
+`make test-churn` runs 1,000 and 10^5 for an hour. At the end the controller has what clients were
+told and no more, also after a restart.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from weft.fabric import leaf_spine  # noqa: E402
 SECONDS = float(os.environ.get("WEFT_CHURN_S", "8"))
 JOBS = int(os.environ.get("WEFT_CHURN_JOBS", "40"))
 CONNECTIONS = int(os.environ.get("WEFT_CHURN_CONNECTIONS", "2000"))
+RATE_PER_S = float(os.environ.get("WEFT_CHURN_RATE", "0"))
 CLIENTS = 4
 EACH = CONNECTIONS // JOBS  # connections of a job
 LEAVES, SPINES, HOSTS = 8, 4, 8
@@ -96,6 +98,7 @@ class Churn:
 
     def run(self, until_s: float) -> None:
         """One job in ten ends and another begins; others are rewired by half."""
+        began_s, began = time.monotonic(), self.events
         while time.monotonic() < until_s:
             id_ = self.random.choice(list(self.jobs))
             if self.random.random() < 0.1:
@@ -104,6 +107,9 @@ class Churn:
             else:
                 self.disconnect(id_, EACH // 2)
                 self.connect(id_, EACH // 2)
+            if RATE_PER_S:
+                due_s = began_s + (self.events - began) * CLIENTS / RATE_PER_S
+                time.sleep(max(0.0, min(due_s, until_s) - time.monotonic()))
 
 
 @dataclass(frozen=True)

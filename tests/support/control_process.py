@@ -158,8 +158,8 @@ Controller = TypeVar("Controller", bound=ControlProcess)
 @contextmanager
 def running(made: Controller) -> Iterator[Controller]:
     """Started; afterwards it must end well and have complained of nothing."""
-    made.start()
     try:
+        made.start()
         yield made
         made.end()
         assert "Traceback" not in made.errors.read_text()

@@ -18,7 +18,7 @@ from weft.measure import ChannelSpec, Peer, open_peer
 from weft.wire import TOKEN_VARIABLE
 
 DEADLINE_S = 30.0  # to notice, to free, to end
-START_S = 60.0  # Python starts slowly where many tests run
+START_S = 180.0  # Python starts slowly where many tests run
 
 
 def wait_until(condition: Callable[[], Any], what: str, within_s: float = DEADLINE_S) -> Any:

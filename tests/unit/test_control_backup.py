@@ -156,5 +156,6 @@ def test_what_is_no_backup_is_refused_in_one_line(
         backup.write_bytes(content)
     assert main(["control", "restore", str(file), str(backup)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"weft: {tmp_path}/")
+    assert line.startswith(f"weft: {backup}: ")
+    assert line.endswith("; name a file that `weft control backup` made")
     assert sorted({*tmp_path.iterdir()} - {file, backup}) == []

@@ -21,13 +21,15 @@ from weft.control.store.sqlite_store import Store, StoredState, explain_damage
 from weft.errors import InputError
 from weft.records.store import check_directory, explain_file_errors, sync
 
+_NAME_A_BACKUP = "name a file that `weft control backup` made"
+
 
 def check_backup(path: Path) -> StoredState:
     """What a copy holds; a damaged or foreign one is an InputError."""
     if not path.is_file():
-        raise InputError(str(path), "is no file", "name a file that `weft control backup` made")
+        raise InputError(str(path), "is no file", _NAME_A_BACKUP)
     if path.stat().st_size == 0:
-        raise InputError(str(path), "is empty", "name a file that `weft control backup` made")
+        raise InputError(str(path), "is empty", _NAME_A_BACKUP)
     store = Store.open(path)
     try:
         return store.load()
@@ -57,14 +59,19 @@ def restore_backup(backup: Path, path: Path) -> tuple[StoredState, Path | None]:
     """Puts a copy where a store is to be: what it holds, and where the old store lies now."""
     check_directory(path.parent)
     if not backup.is_file():
-        raise InputError(str(backup), "is no file", "name a file that `weft control backup` made")
+        raise InputError(str(backup), "is no file", _NAME_A_BACKUP)
     if path.exists() and backup.samefile(path):
         raise InputError(str(backup), "is the store itself", "name a copy of it")
     copy = path.with_name(f"{path.name}.restoring")
     try:
-        with explain_file_errors(copy), _create_private(copy) as file, backup.open("rb") as source:
+        with (
+            explain_file_errors(backup),
+            backup.open("rb") as source,
+            explain_file_errors(copy),
+            _create_private(copy) as file,
+        ):
             shutil.copyfileobj(source, file)
-        stored = check_backup(copy)
+        stored = _check_copy(copy, backup)
         with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as old:
             _take_lock(old, path)
             aside = _move_aside(path)
@@ -72,6 +79,14 @@ def restore_backup(backup: Path, path: Path) -> tuple[StoredState, Path | None]:
     finally:
         copy.unlink(missing_ok=True)
     return stored, aside
+
+
+def _check_copy(copy: Path, backup: Path) -> StoredState:
+    """Errors name the file that the user knows."""
+    try:
+        return check_backup(copy)
+    except InputError as error:
+        raise InputError(str(backup), error.problem, _NAME_A_BACKUP) from error
 
 
 def _create_private(path: Path) -> IO[bytes]:

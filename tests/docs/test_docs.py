@@ -347,6 +347,7 @@ SECTIONS = {
     "[credits]": scenario(credits=WRONG),
     "[host]": scenario(host=WRONG),
     "[congestion]": scenario(congestion=WRONG),
+    "[grants]": scenario(grants={"ahead": "1 KiB"} | WRONG),
     "[flow]": scenario(flow=WRONG),
     "[lanes]": scenario(lanes=WRONG),
     "[lanes.budget]": scenario(lanes={"budget": {"sl": 1, "rate": "1 Gb/s"} | WRONG}),

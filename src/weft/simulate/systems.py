@@ -177,7 +177,7 @@ def read_lanes(table: Table, fabric: Fabric) -> LanePlan:
         if port.has("sl2vl"):
             in_port = port.integer("in", 0, fabric.nodes[node].ports, 0)
             maps.append((node, in_port, number, _read_sl2vl(port, lanes)))
-        if port.has("low") or port.has("high"):
+        if port.has("low") or port.has("high") or port.has("strict"):
             ports.append((node, number, _read_arbitration(port, lanes)[0]))
         port.done()
     budget = read_budget(table.table_if_given("budget"))

@@ -190,7 +190,9 @@ SMALLEST = {
 @pytest.mark.parametrize("name", SMALLEST)
 def test_each_topology_has_a_smallest_size_and_refuses_one_less_of_anything(name):
     build, counts = TOPOLOGIES[name], SMALLEST[name]
-    assert check_fabric(build(*counts)).hosts
+    fabric = check_fabric(build(*counts))
+    assert fabric.hosts
+    assert fabric.lanes == 1  # unless more are asked for
     for n in range(len(counts)):
         with pytest.raises(InputError, match="is not a whole number of at least"):
             build(*counts[:n], counts[n] - 1, *counts[n + 1 :])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def write_job(folder: Path, text: str) -> Path:
     path = folder / "job.toml"
     path.write_text(text)
     return path
+
+
+def test_a_loopback_site_has_every_named_host_and_enough_for_the_largest_job() -> None:
+    job = replace(load_job(JOBS[0]), instances=4, hosts=("x", "y"))
+    assert build_loopback_site([job] * 5).hosts == ("x", "y", "h1", "h2")
+    small = replace(job, instances=1)
+    assert build_loopback_site([small]).hosts == ("x", "y")
 
 
 def children() -> set[int]:

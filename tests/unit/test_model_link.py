@@ -116,6 +116,9 @@ def test_the_message_rate_is_the_lesser_of_link_and_engines() -> None:
     framing = Framing()
     assert message_rate_mps(64, 56.0, framing, engine_mps=2.0, engines=3) == 6.0
     assert message_rate_mps(64, 56.0, framing) == pytest.approx(56e3 / (8 * 90))
+    for engines, engine_mps in ((0, 2.0), (1, 0.0)):
+        with pytest.raises(InputError, match="use one engine or more, faster than 0"):
+            message_rate_mps(64, 56.0, framing, engine_mps=engine_mps, engines=engines)
 
 
 def test_goodput_grows_to_the_share_of_a_full_packet() -> None:

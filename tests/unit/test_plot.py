@@ -267,6 +267,20 @@ def test_three_values_far_apart_are_too_few_for_a_log_axis_and_four_are_enough()
         assert axes.get_xscale() == scale
 
 
+def test_many_values_close_to_each_other_keep_a_linear_axis():
+    rates = {float(n): 1.0 for n in range(10, 16)}
+    axes = axes_of(lambda ax: sweep(ax, {"": rates}, "b/s", "rate", "window"))
+    assert axes.get_xscale() == "linear"
+
+
+def test_the_rarest_percentile_and_the_last_layer_are_inside_the_axes():
+    tail = axes_of(DRAWINGS["cdf_tail"])
+    assert all(max(line.get_ydata()) < tail.get_ylim()[1] for line in tail.get_lines())
+    low, high = axes_of(lambda ax: topology(ax, *fat_tree(2, 2, 1))).get_ylim()
+    assert -1 < low < 0  # half a row around the hosts below and the spines above
+    assert 2 < high < 3
+
+
 def test_a_bar_joins_the_published_value_with_ours():
     points = [PublishedPoint(label="a", published=2.0, ours=1.5)]
     axes = axes_of(lambda ax: compare_published(ax, points, "", "x"))

@@ -162,6 +162,7 @@ def test_sections_of_a_study_come_first_with_their_markup_as_given():
 def test_columns_of_figures_stand_right_and_names_left():
     html = row_table([{"point": "1 sender", "ours": "2.0 µs", "by": "model"}])
     assert "<td>1 sender</td><td class=n>2.0 µs</td><td>model</td>" in html
+    assert "<td>64</td><td class=n>2</td>" in row_table([{"size": 64, "ours": 2}])
 
 
 def test_intervals_stand_beside_the_quantiles_they_bound():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,22 @@ def test_a_name_is_an_orphan_only_when_its_maker_is_gone() -> None:
 @pytest.mark.parametrize("name", ["mine", "weft-a-b-c", "weft-12", "xweft-1-1-a"])
 def test_namespaces_of_others_are_left_alone(name: str) -> None:
     assert not namespaces.is_orphan(name)
+
+
+def test_files_of_a_namespace_go_and_those_of_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "FILES", tmp_path)
+    for name in ("weft-a", "weft-b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "hosts").write_text("")
+    (tmp_path / "weft-b" / "resolv.conf").write_text("")
+    for name in ("weft-a", "weft-b", "weft-without-files"):
+        namespaces.remove_files(name)
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
+        "weft-b",
+        "weft-b/resolv.conf",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <memory_resource>
 #include <vector>
 
 #include "packet/time.hpp"
@@ -105,8 +106,9 @@ class EventQueue {
   static constexpr size_t kFewEvents = 128;
 
   // `width_log2`: log2 of a bucket's width in ps; `buckets_log2`: log2 of the number of buckets.
-  explicit EventQueue(int width_log2 = 15, int buckets_log2 = 12)
-      : width_log2_(width_log2), buckets_log2_(buckets_log2) {}
+  explicit EventQueue(int width_log2 = 15, int buckets_log2 = 12,
+                      std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : width_log2_(width_log2), buckets_log2_(buckets_log2), nodes_(memory), head_(memory) {}
 
   bool empty() const { return active_.empty() && stored_ == 0; }
   size_t size() const { return active_.size() + stored_; }
@@ -300,8 +302,8 @@ class EventQueue {
   uint32_t order_ = 0;
   uint32_t free_ = kNone;
   size_t stored_ = 0;  // events in buckets and in `far_`
-  std::vector<Node> nodes_;
-  std::vector<uint32_t> head_;
+  std::pmr::vector<Node> nodes_;
+  std::pmr::vector<uint32_t> head_;
   std::vector<uint64_t> bits_;
   std::vector<uint64_t> summary_;
   std::vector<Event> far_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "packet/time.hpp"
@@ -44,6 +45,9 @@ static_assert(sizeof(Packet) == 64);
 
 class PacketPool {
  public:
+  explicit PacketPool(std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : packets_(memory) {}
+
   uint32_t take() {
     if (free_ != kNoPacket) {
       const uint32_t id = free_;
@@ -67,7 +71,7 @@ class PacketPool {
   size_t live() const { return live_; }
 
  private:
-  std::vector<Packet> packets_;
+  std::pmr::vector<Packet> packets_;
   uint32_t free_ = kNoPacket;
   size_t live_ = 0;
 };

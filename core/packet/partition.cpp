@@ -20,8 +20,8 @@ namespace weft::packet {
 
 namespace {
 
-template <class T>
-const T* data_or_null(const std::vector<T>& values) {
+template <class Values>
+auto data_or_null(const Values& values) -> decltype(values.data()) {
   return values.empty() ? nullptr : values.data();
 }
 
@@ -43,7 +43,8 @@ Partition::Partition(Simulation& s, uint32_t number, uint32_t partitions)
       fetch_ps_per_byte_(s.fetch_ps_per_byte_),
       store_ps_per_byte_(s.store_ps_per_byte_),
       loopback_ps_per_byte_(s.loopback_ps_per_byte_),
-      queue_(s.event_width_log2(number), 12),
+      queue_(s.event_width_log2(number), 12, s.memory_),
+      pool_(s.memory_),
       rng_(seed_partition(s.run_.seed, number)),
       groups_(s.run_.groups),
       links_(s.links_.data()),

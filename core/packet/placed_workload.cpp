@@ -6,7 +6,7 @@
 namespace weft::packet {
 
 PlacedWorkload::PlacedWorkload(const WorkloadSpec& spec, std::vector<Partition*> partition,
-                               const std::vector<Flow>& flows, double loopback_ps_per_byte)
+                               const std::pmr::vector<Flow>& flows, double loopback_ps_per_byte)
     : spec_(spec),
       partition_(std::move(partition)),
       flows_(flows),

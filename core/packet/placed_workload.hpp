@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "packet/partition.hpp"
@@ -18,7 +19,7 @@ class PlacedWorkload : public workload::Network {
  public:
   // `partition` by rank; `flows` as the simulation has them.
   PlacedWorkload(const WorkloadSpec& spec, std::vector<Partition*> partition,
-                 const std::vector<Flow>& flows, double loopback_ps_per_byte);
+                 const std::pmr::vector<Flow>& flows, double loopback_ps_per_byte);
 
   void post(uint32_t send, Time now) override;
   void wake(uint32_t rank, Time when) override { partition_[rank]->schedule_rank(when, rank); }
@@ -43,7 +44,7 @@ class PlacedWorkload : public workload::Network {
  private:
   const WorkloadSpec& spec_;
   const std::vector<Partition*> partition_;
-  const std::vector<Flow>& flows_;
+  const std::pmr::vector<Flow>& flows_;
   const double loopback_ps_per_byte_;
   workload::Replay replay_;
   std::vector<uint8_t> is_done_;  // by rank

@@ -24,6 +24,8 @@ Simulation::Simulation(const NetworkSpec& network, std::vector<FlowSpec> flows, 
       credit_(network.credits),
       adapter_(network.adapter),
       lanes_(network.lanes),
+      memory_(2 * network.cables.size() < kHugeLinks ? std::pmr::new_delete_resource()
+                                                     : &huge_pages_),
       is_switch_(network.is_switch) {
   const auto ps_per_byte = [](double bps) { return bps > 0 ? 8e12 / bps : 0; };
   fetch_ps_per_byte_ = ps_per_byte(adapter_.pcie_read_bps);
@@ -98,6 +100,7 @@ void Simulation::build_links(const NetworkSpec& network) {
     if (!is_switch_[a]) host_link_[index_[a]] = id;
     links_.push_back(link);
   };
+  links_.reserve(2 * network.cables.size());
   for (const Cable& c : network.cables) {
     add(c.a, c.a_port, c.b, c.b_port, c);
     add(c.b, c.b_port, c.a, c.a_port, c);

@@ -11,9 +11,11 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
+#include "base/huge_pages.hpp"
 #include "packet/partition.hpp"
 #include "packet/spec.hpp"
 #include "packet/state.hpp"
@@ -154,6 +156,11 @@ class Simulation {
   bool endless_ = false;
   bool done_ = false;
 
+  // Of what events read at random; that of a smaller fabric is in the caches anyway.
+  static constexpr size_t kHugeLinks = 2048;
+  HugePages huge_pages_;
+  std::pmr::memory_resource* const memory_;
+
   Partitions partitions_;
   Time lookahead_ = kNever;
   uint32_t window_ = 0;  // number of the next one
@@ -169,39 +176,41 @@ class Simulation {
   std::vector<uint64_t> events_before_;  // by partition: at the window's start
   std::vector<uint32_t> window_events_;
 
-  std::vector<Link> links_;
-  std::vector<OutLane> out_;
-  std::vector<InLane> in_;
-  std::vector<uint64_t> marked_;       // packets marked, by lane of a link
-  std::vector<SendLane> send_;         // [host][lane]
-  std::vector<Adapter> adapters_;      // by host
-  std::vector<Granting> granting_;     // by host, where hosts grant
-  std::vector<Queue> virtual_queues_;  // [input lane][output port]
-  std::vector<int> feeding_;           // by input link: outputs that it feeds now
-  std::vector<uint64_t> waiting_;      // [out lane][word]: input lanes whose head wants this lane
+  std::pmr::vector<Link> links_{memory_};
+  std::pmr::vector<OutLane> out_{memory_};
+  std::pmr::vector<InLane> in_{memory_};
+  std::vector<uint64_t> marked_;                     // packets marked, by lane of a link
+  std::pmr::vector<SendLane> send_{memory_};         // [host][lane]
+  std::pmr::vector<Adapter> adapters_{memory_};      // by host
+  std::vector<Granting> granting_;                   // by host, where hosts grant
+  std::pmr::vector<Queue> virtual_queues_{memory_};  // [input lane][output port]
+  std::vector<int> feeding_;                         // by input link: outputs that it feeds now
+  // [out lane][word]: input lanes whose head wants this lane
+  std::pmr::vector<uint64_t> waiting_{memory_};
   uint32_t lane_bits_ = 0;  // bit of an input lane in `waiting_`: input << lane_bits_ | lane
   uint32_t words_ = 1;
   uint32_t max_ports_ = 1;
 
   std::vector<uint8_t> is_switch_;
-  std::vector<uint32_t> index_;      // of a node among switches, or among hosts
-  std::vector<uint32_t> host_node_;  // node of a host
-  std::vector<uint32_t> host_link_;  // outgoing link of a host
-  std::vector<uint32_t> port_base_;  // of a node in in_link_
-  std::vector<uint32_t> in_link_;    // [port_base + port - 1]
-  std::vector<uint32_t> out_link_;
-  std::vector<uint8_t> next_hop_;        // [switch][host]: group, kNoRoute = none
-  std::vector<uint16_t> next_hop_wide_;  // the same where a byte cannot hold the groups
+  std::pmr::vector<uint32_t> index_{memory_};      // of a node among switches, or among hosts
+  std::vector<uint32_t> host_node_;                // node of a host
+  std::pmr::vector<uint32_t> host_link_{memory_};  // outgoing link of a host
+  std::pmr::vector<uint32_t> port_base_{memory_};  // of a node in in_link_
+  std::pmr::vector<uint32_t> in_link_{memory_};    // [port_base + port - 1]
+  std::pmr::vector<uint32_t> out_link_{memory_};
+  std::pmr::vector<uint8_t> next_hop_{memory_};  // [switch][host]: group, kNoRoute = none
+  std::pmr::vector<uint16_t> next_hop_wide_{
+      memory_};  // the same where a byte cannot hold the groups
   std::vector<uint32_t> group_start_, group_ports_;
   std::vector<SlToVl> lane_maps_;        // 0 = the fabric's
   std::vector<uint32_t> lane_map_base_;  // of a node in lane_map_, kNone = the fabric's map
   std::vector<uint32_t> lane_map_;       // [base + in port * ports + out port - 1]
   uint32_t hosts_ = 0;
 
-  std::vector<VlArbiter> arbiters_;  // by link
-  std::vector<Flow> flows_;
+  std::pmr::vector<VlArbiter> arbiters_{memory_};  // by link
+  std::pmr::vector<Flow> flows_{memory_};
   std::vector<Rng> arrivals_;  // by flow, if any has random ones
-  std::vector<Sink> sinks_;
+  std::pmr::vector<Sink> sinks_{memory_};
   std::shared_ptr<const WorkloadSpec> workload_spec_;
   std::unique_ptr<PlacedWorkload> workload_;
   std::vector<Time> sample_times_;

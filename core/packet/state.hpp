@@ -45,8 +45,8 @@ struct alignas(64) Link {
 };
 static_assert(sizeof(Link) == 64);
 
-// A lane of a link as its sender sees it; two cache lines.
-struct alignas(64) OutLane {
+// A lane of a link as its sender sees it; two cache lines, which the processor fetches as a pair.
+struct alignas(128) OutLane {
   CreditLoop credits;
   int need = 0;  // blocks that a waiting head lacks; 0 = not starved
   uint32_t cursor = 0;

@@ -447,8 +447,8 @@ class Partition::Steady {
   }
 
   Partition& part_;
-  std::vector<Flow>& flows_;
-  std::vector<Link>& links_;
+  std::pmr::vector<Flow>& flows_;
+  std::pmr::vector<Link>& links_;
   uint32_t watched_ = kNone;
   int64_t completed_ = 0;  // messages of the watched flow
   uint64_t looks_ = 0, patience_ = 1;

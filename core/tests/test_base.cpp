@@ -2,13 +2,17 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <memory_resource>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/buffer.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/huge_pages.hpp"
 #include "base/noise.hpp"
 #include "base/thread.hpp"
 #include "check.hpp"
@@ -164,4 +168,44 @@ TEST(core_distance_ends_in_time_and_refuses_one_cpu_twice) {
   const auto halves = weft::core_distance(0, 1, ~uint64_t{0} / 4, 0.05);
   CHECK(weft::raw_ns() - start < 5'000'000'000);
   if (!halves.empty()) CHECK(halves.min() >= 0);
+}
+
+// Each array is filled with its number once all are there: none lies in another, or outside.
+TEST(arrays_in_huge_pages_are_aligned_and_apart) {
+  struct alignas(128) Line {
+    uint64_t values[16];
+  };
+  weft::HugePages pages;
+  std::vector<std::pmr::vector<Line>> lines;
+  std::vector<std::pmr::vector<char>> bytes;
+  for (const size_t size : {1, 3, 1000, 16'384, 16'385, 40'000, 7, 100}) {
+    lines.emplace_back(size, &pages);
+    bytes.emplace_back(size + 1, &pages);
+  }
+  for (size_t i = 0; i < lines.size(); ++i) {
+    CHECK_EQ(reinterpret_cast<uintptr_t>(lines[i].data()) % 128, 0u);
+    std::memset(lines[i].data(), static_cast<int>(i + 1), lines[i].size() * sizeof(Line));
+    std::memset(bytes[i].data(), static_cast<int>(i + 101), bytes[i].size());
+  }
+  for (size_t i = 0; i < lines.size(); ++i) {
+    for (const Line& line : lines[i]) {
+      for (const uint64_t value : line.values) CHECK_EQ(value, (i + 1) * 0x0101010101010101u);
+    }
+    for (const char byte : bytes[i]) CHECK_EQ(byte, static_cast<char>(i + 101));
+  }
+}
+
+TEST(arrays_of_two_threads_grow_in_the_same_huge_pages) {
+  weft::HugePages pages;
+  const auto grow = [&](std::pmr::vector<uint64_t>& values) {
+    for (uint64_t i = 0; i < 300'000; ++i) values.push_back(i);
+  };
+  std::pmr::vector<uint64_t> a(&pages), b(&pages);
+  std::thread other([&] { grow(b); });
+  grow(a);
+  other.join();
+  for (uint64_t i = 0; i < a.size(); ++i) {
+    CHECK_EQ(a[i], i);
+    CHECK_EQ(b[i], i);
+  }
 }

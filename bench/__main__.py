@@ -3,15 +3,17 @@
 Machines are noisy: each figure is the median of runs that took turns, and the spread is shown.
 Figures go to bench/latest.jsonl. `--quick` runs each of ours once, without the peers and the
 largest, and writes nothing. `tune --emulated` compares the tuner's stages on emulated machines.
+`control --against CHECKOUT` measures the controller's events of another checkout and ours in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from bench.allocate import allocate_all
-from bench.control import control
+from bench.control import compare_events, control
 from bench.defaults import PARTS, peers
 from bench.figure import save
 from bench.flow import flow
@@ -66,6 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="tune: its stages on emulated machines; writes nothing",
     )
     parser.add_argument("--only", choices=PARTS, help="peers: one part")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="control: events of that checkout (built) and ours in turns; writes nothing",
+    )
+    parser.add_argument("--turns", type=int, default=5, help="of --against (default: 5)")
     args = parser.parse_args(argv)
     if args.only:
         if args.half != "peers":
@@ -78,6 +87,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.half != "tune":
             parser.error("--emulated is for tune: python -m bench tune --emulated")
         tune_emulated(args.quick)
+        return 0
+    if args.against:
+        if args.half != "control":
+            parser.error("--against is for control: python -m bench control --against CHECKOUT")
+        compare_events(args.against.resolve(), args.turns)
         return 0
     for half in HALVES[args.half]:
         figures = half(args.quick)

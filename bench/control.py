@@ -3,12 +3,14 @@
 Times from a registration to its ports' tables read back are taken on simulated switches of the
 papers' fabric, on a Linux testbed and on ibsim with OpenSM; everything else on the first, so that
 what is timed is the controller: gRPC, state, disk, comparison with what is read back. Events come
-from 8 processes on streams, while 1,000 applications with 10^5 connections are there. Entry point:
-`control`. Times are wall times, as clients see them.
+from 8 processes on streams, while 1,000 applications with 10^5 connections are there. Times are
+wall times, as clients see them. `compare_events` measures events of two checkouts in turns, with
+the controller's processor time. Entry points: `control`, `compare_events`.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import subprocess
@@ -17,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -109,7 +112,12 @@ def _measure_under_load(folder: Path, part: int) -> list[Figure]:
         return [
             *alone,
             memory,
-            _measure_rate(controller.address, 20.0 / part, load),
+            _figure(
+                f"connection events, {CLIENTS} clients, {load}",
+                "per s",
+                _send_events(controller.address, 20.0 / part).per_s,
+                5000.0,
+            ),
             *_measure_latency(channel, rig, 300 // part, load, 50.0),
         ]
 
@@ -127,25 +135,35 @@ def _fill(channel: grpc.Channel, applications: int, each: int) -> None:
         call_controller(channel, "Apply", pb.ApplyRequest(key=key, proposal=proposal))
 
 
-def _measure_rate(address: str, seconds: float, load: str) -> Figure:
-    """Acknowledged connection events of 8 clients."""
-    command = [sys.executable, "-m", "bench.control_client", address]
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """Acknowledged events of all clients."""
+
+    count: int
+    per_s: float
+
+
+def _send_events(
+    address: str, seconds: float, python: str = sys.executable, directory: Path | None = None
+) -> _Events:
+    command = [python, "-m", "bench.control_client", address]
     clients = [
         subprocess.Popen(
             [*command, str(n), str(seconds), str(HOSTS), str(EACH)],
             stdout=subprocess.PIPE,
             text=True,
+            cwd=directory,
         )
         for n in range(CLIENTS)
     ]
-    rates = []
+    counts, rates = [], []
     for client in clients:
         output, _ = client.communicate()
         assert client.returncode == 0
         done, took = output.split()
+        counts.append(int(done))
         rates.append(int(done) / float(took))
-    name = f"connection events, {CLIENTS} clients, {load}"
-    return _figure(name, "per s", sum(rates), 5000.0)
+    return _Events(sum(counts), sum(rates))
 
 
 def _read_resident_mib(pid: int) -> float:
@@ -153,6 +171,50 @@ def _read_resident_mib(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise AssertionError("no VmRSS")
+
+
+# ---- Two checkouts ----------------------------------------------------------------------------
+
+
+def compare_events(other: Path, turns: int) -> None:
+    """Prints events per second, and the controller's processor time for each, turn by turn.
+
+    Both checkouts are built (`make build`) and serve 200 applications of 100 connections.
+    """
+    checkouts = (other, Path(__file__).parent.parent)
+    rows: list[tuple[str, ...]] = []
+    for turn in range(turns):
+        for checkout in checkouts if turn % 2 == 0 else checkouts[::-1]:
+            per_s, cpu_us = _measure_checkout(checkout)
+            rows.append((str(turn + 1), str(checkout), f"{per_s:.0f}", f"{cpu_us:.1f}"))
+            print(*rows[-1], flush=True)
+    for checkout in checkouts:
+        listed = [row for row in rows if row[1] == str(checkout)]
+        medians = [statistics.median(float(row[n]) for row in listed) for n in (2, 3)]
+        rows.append(("median", str(checkout), f"{medians[0]:.0f}", f"{medians[1]:.1f}"))
+    print(format_table(("turn", "checkout", "events/s", "processor time/event, us"), rows))
+
+
+def _measure_checkout(checkout: Path) -> tuple[float, float]:
+    """Events per second, and microseconds of the controller's processors per event."""
+    python = str(checkout / ".venv" / "bin" / "python")
+    rig = open_simulated(take_over=False)
+    with tempfile.TemporaryDirectory() as name:
+        script = "import bench.controller, pathlib, sys; bench.controller.prepare(pathlib.Path("
+        subprocess.run([python, "-c", f"{script}sys.argv[1]))", name], cwd=checkout, check=True)
+        with serve_controller(Path(name), rig, python) as controller:
+            _fill(controller.channel, APPLICATIONS // 5, CONNECTIONS // APPLICATIONS)
+            wait_programmed(controller.channel)
+            before_s = _read_cpu_s(controller.pid)
+            events = _send_events(controller.address, 10.0, python, checkout)
+            used_s = _read_cpu_s(controller.pid) - before_s
+    return events.per_s, 1e6 * used_s / events.count
+
+
+def _read_cpu_s(pid: int) -> float:
+    """Processor time of a process since it began, in the kernel and outside."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # ---- From a registration to its tables --------------------------------------------------------

@@ -122,7 +122,7 @@ class Controller:
 
 
 @contextmanager
-def serve_controller(folder: Path, rig: Rig) -> Iterator[Controller]:
+def serve_controller(folder: Path, rig: Rig, python: str = sys.executable) -> Iterator[Controller]:
     """A controller on these switches, with the folder's store, and a channel to it."""
     file, log = folder / "control.toml", folder / "control.log"
     file.write_text(
@@ -131,7 +131,7 @@ def serve_controller(folder: Path, rig: Rig) -> Iterator[Controller]:
     )
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "weft.cli", "control", "serve", str(file), "--json"],
+            [python, "-m", "weft.cli", "control", "serve", str(file), "--json"],
             stdout=output,
             env=rig.environment,
             cwd=rig.directory or folder,

@@ -64,6 +64,13 @@ class Tables:
     lane: Lane | None = None
 
     def __post_init__(self) -> None:
+        # Thousands are made a second: what is wrong is sought only where something is.
+        served = [queue for queue, weight in enumerate(self.weights) if weight > 0]
+        is_served = set(self.queue_of).issubset(served)
+        if self.lane is not None or min(self.weights, default=0) < 0 or not is_served:
+            self._check()
+
+    def _check(self) -> None:
         for queue, weight in enumerate(self.weights):
             if weight < 0:
                 raise InputError(f"queue {queue}", f"weight {weight}", "use 0 or more")

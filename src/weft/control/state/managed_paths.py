@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 from weft.errors import InputError
 from weft.fabric import Fabric, Port
@@ -35,10 +36,19 @@ class Paths:
         links = self.fabric.neighbors(start)
         if not links:
             raise self._no_route(start, start, end)
-        ports = {Port(start, port) for port in links} & self.managed
-        for first in links.values():
-            ports.update(self._ports_from(first.node, start, end))
-        return tuple(sorted(ports))
+        ports = self._host_ports.get(start)
+        if ports is None:
+            ports = self._host_ports[start] = self._list_host_ports(start)
+        if len(links) == 1:
+            (first,) = links.values()
+            return tuple(sorted(ports + self._ports_from(first.node, start, end)))
+        parts = [self._ports_from(first.node, start, end) for first in links.values()]
+        return tuple(sorted({*ports, *chain.from_iterable(parts)}))
+
+    def _list_host_ports(self, host: int) -> tuple[Port, ...]:
+        """The managed ones."""
+        ports = [Port(host, number) for number in self.fabric.neighbors(host)]
+        return tuple([self._shared[port] for port in ports if port in self.managed])
 
     def list_hops(self, source: str, destination: str) -> list[tuple[PortName, ...]]:
         """All ports of all equal paths, managed or not, by hop."""
@@ -104,6 +114,10 @@ class Paths:
         return {}
 
     @cached_property
+    def _host_ports(self) -> dict[int, tuple[Port, ...]]:
+        return {}
+
+    @cached_property
     def _shared(self) -> dict[Port, Port]:
         """One object for each port, shared by all paths."""
         return {port: port for port in self.managed}
@@ -114,18 +128,22 @@ class Paths:
         return {}
 
     def _search(self, first: int, source: int, destination: int) -> tuple[Port, ...]:
-        ports, reached, frontier = set[Port](), {first}, [first]
+        ports, reached, frontier = list[Port](), {first}, [first]
+        neighbors, shared = self.fabric.neighbors, self._shared
         while frontier:
             node = frontier.pop()
-            for port in self._outputs(node, source, destination):
-                ports.add(Port(node, port))
-                neighbor = self.fabric.neighbors(node)[port].node
+            ends = neighbors(node)
+            for number in self._outputs(node, source, destination):
+                port = shared.get(Port(node, number))
+                if port is not None:
+                    ports.append(port)
+                neighbor = ends[number].node
                 if neighbor not in reached:
                     reached.add(neighbor)
                     frontier.append(neighbor)
         if destination not in reached:
             raise self._no_route(first, source, destination)
-        return tuple(self._shared[port] for port in ports if port in self.managed)
+        return tuple(ports)
 
     def _outputs(self, node: int, source: int, destination: int) -> tuple[int, ...]:
         if node == destination:

@@ -153,7 +153,7 @@ def _build_tables(queue_of: tuple[int, ...], weights: list[int], policy: PortPol
     for queue in range(managed) if is_vlarb else sorted({q for q in queue_of if q < managed}):
         shortfall = least - weights[queue]
         if shortfall > 0:
-            largest = max(range(managed), key=lambda n: (weights[n], -n))
+            largest = max(range(managed), key=weights.__getitem__)
             weights[largest] -= shortfall
             weights[queue] += shortfall
     return Tables(queue_of=queue_of, weights=tuple(weights), lane=_build_lane(policy))

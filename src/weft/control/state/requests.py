@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf
 
 from immutables import Map
+from msgspec import structs
 
 from weft.control.policy.plan import ConnectionPath, Plan, application_name, resize
 from weft.control.state.events import (
@@ -323,7 +324,7 @@ def renew(state: State, event: Renew) -> Step:
         return Step(state=state, answer=Renewed(ttl_s=0.0))
     # Requests may overtake each other: a lease is never made shorter.
     expires_s = max(application.expires_s, event.now_s + application.ttl_s)
-    renewed = replace(application, expires_s=expires_s)
+    renewed = structs.replace(application, expires_s=expires_s)
     applications = state.applications.set(application.id, renewed)
     answer = Renewed(ttl_s=application.ttl_s)
     return Step(state=state.evolve(applications=applications), answer=answer)
@@ -398,7 +399,8 @@ def add_connection(state: State, application: Application, connection: Connectio
         missing_paths = missing_paths.set(id_, path)
     else:
         pending = _add_pending(application, path, 1, pending)
-    connected = replace(application, connections=application.connections.set(id_, None))
+    connections = application.connections.set(id_, None)
+    connected = structs.replace(application, connections=connections)
     row = ConnectionRow(id=id_, connection=connection)
     evolved = state.evolve(
         connections=state.connections.set(id_, connection),
@@ -451,7 +453,8 @@ def disconnect(state: State, event: Disconnect) -> Step:
     foreign = None if event.by is None else refuse_foreign(state, application.id)
     if foreign is not None:
         return refuse(state, foreign)
-    disconnected = replace(application, connections=application.connections.delete(id_))
+    connections = application.connections.delete(id_)
+    disconnected = structs.replace(application, connections=connections)
     evolved = state.evolve(
         connections=state.connections.delete(id_),
         connections_of=_shift_count(state, application, -1),

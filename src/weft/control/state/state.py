@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from immutables import Map
+from msgspec import Struct
 
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import ConnectionPath, Plan
@@ -60,8 +62,7 @@ class Recent(Generic[K, V]):
         return Recent(most=self.most, new=Map(), old=new)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
+class Application(Struct, frozen=True, kw_only=True):
     """A registration: alive up to `expires_s`, on the clock of events. No owner: anybody's.
 
     The plan counts it as `unit`: the id of the first registration of its job, which may have ended.
@@ -73,7 +74,7 @@ class Application:
     job: str = ""
     ttl_s: float = 0.0
     expires_s: float = inf
-    connections: Map[str, None] = field(default_factory=Map)
+    connections: Map[str, None] = msgspec.field(default_factory=Map)
     owner: str | None = None
     size_bytes: int = 0  # as stated; 0: not
 
@@ -111,8 +112,7 @@ class PendingCounts:
     by_port: Mapping[Port, Mapping[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingConnection:
+class PendingConnection(Struct, frozen=True):
     """A connection that the plan does not count yet (-1: still counts), and what came before it."""
 
     connection: ConnectionPath

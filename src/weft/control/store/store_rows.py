@@ -16,6 +16,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -273,10 +274,13 @@ def write_rows(db: sqlite3.Connection, rows: Iterable[Row], at_s: float, keep: i
     latest: dict[type, dict[object, Row]] = {}
     revisions: list[RevisionRow] = []
     for row in rows:
+        kind = type(row)
         if isinstance(row, RevisionRow):
             revisions.append(row)
+        elif kind in _KEYS:
+            latest.setdefault(kind, {})[_KEYS[kind](row)] = row
         else:
-            latest.setdefault(type(row), {})[_name(row)] = row
+            latest[kind] = {None: row}
     for kind, named in latest.items():
         _WRITERS[kind](db, list(named.values()))
     for revision in revisions:
@@ -329,18 +333,13 @@ def _insert(
     db.executemany(f"{verb} INTO {table} VALUES ({marks})", checked)
 
 
-def _name(row: Row) -> object:
-    match row:
-        case ApplicationRow() | ConnectionRow():
-            return row.id
-        case ModelRow():
-            return row.name
-        case AnswerRow():
-            return row.key
-        case CursorRow():
-            return row.group
-        case _:
-            return None
+_KEYS: dict[type, Callable[[Any], object]] = {  # of other rows a batch keeps the last
+    ApplicationRow: attrgetter("id"),
+    ConnectionRow: attrgetter("id"),
+    ModelRow: attrgetter("name"),
+    AnswerRow: attrgetter("key"),
+    CursorRow: attrgetter("group"),
+}
 
 
 def _write_applications(db: sqlite3.Connection, rows: list[ApplicationRow]) -> None:

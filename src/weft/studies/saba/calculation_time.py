@@ -26,7 +26,7 @@ from weft.fabric import Fabric, papers_1944
 from weft.plot.style import label_log_axis
 from weft.records import Distribution, Quantity, Record
 from weft.sensitivity.application import PAPER_SHARES
-from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+from weft.sensitivity.model import FloatArray, Hinges, Polynomial, Sensitivity
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
     Observation,
@@ -50,6 +50,7 @@ RING, ALL_TO_ALL = range(1, 2), range(1, INSTANCES)
 UNITS = 8 * 255
 # Ports have tens of applications: the floor must leave room for all of them.
 FLOOR = 1 / UNITS
+_SHARES = np.array(PAPER_SHARES)
 KINDS = ("k = 1", "k = 2", "k = 3", "convex")
 
 Ints = NDArray[np.int64]
@@ -106,8 +107,9 @@ def draw_connections(
 def draw_models(rng: np.random.Generator, applications: int) -> dict[str, list[Sensitivity]]:
     """Each application as hinges, and as polynomials fitted to them; by kind."""
     hinges = [_hinges(rng) for _ in range(applications)]
+    slowdowns = np.array([model.slowdown(_SHARES) for model in hinges]).T
     fitted: dict[str, list[Sensitivity]] = {
-        f"k = {k}": _fit_polynomials(hinges, k) for k in (1, 2, 3)
+        f"k = {k}": _fit_polynomials(slowdowns, k) for k in (1, 2, 3)
     }
     return {**fitted, "convex": list(hinges)}
 
@@ -119,10 +121,9 @@ def _hinges(rng: np.random.Generator) -> Hinges:
     return Hinges(terms=tuple(zip(knots.tolist(), weights.tolist(), strict=True)), floor=FLOOR)
 
 
-def _fit_polynomials(hinges: Sequence[Hinges], degree: int) -> list[Sensitivity]:
-    shares = np.array(PAPER_SHARES)
-    slowdowns = np.array([model.slowdown(shares) for model in hinges]).T
-    rows = np.polynomial.polynomial.polyfit(shares, slowdowns, degree).T.tolist()
+def _fit_polynomials(slowdowns: FloatArray, degree: int) -> list[Sensitivity]:
+    """One for each column: the slowdowns at `_SHARES`."""
+    rows = np.polynomial.polynomial.polyfit(_SHARES, slowdowns, degree).T.tolist()
     return [Polynomial(coefficients=tuple(row), floor=FLOOR) for row in rows]
 
 

@@ -306,22 +306,22 @@ def build_curve(application: Application, shares: Sequence[float]) -> list[Curve
     ]
 
 
-def parse_shares(text: str, where: str = "--percent") -> list[float]:
-    """Fractions of the link from a list of percentages, each once and in ascending order."""
-    shares = [_share(word, where) for word in text.split(",")]
+def parse_shares(text: str) -> list[float]:
+    """Fractions of the link from `--percent`, each once and in ascending order."""
+    shares = [_parse_share(word) for word in text.split(",")]
     for before, after in pairwise(shares):
         if after <= before:
             problem = f"{100 * after:g} after {100 * before:g}"
-            raise InputError(where, problem, "write them ascending, each once")
+            raise InputError("--percent", problem, "write them ascending, each once")
     return shares
 
 
-def _share(word: str, where: str) -> float:
+def _parse_share(word: str) -> float:
     try:
         value = float(word)
     except ValueError as error:
-        raise InputError(where, f"{word!r} is not a number", "write 10,25,50") from error
+        raise InputError("--percent", f"{word!r} is not a number", "write 10,25,50") from error
     if not 0 < value <= 100:  # nan too
         problem = f"{word.strip()} is not above 0 and up to 100"
-        raise InputError(where, problem, "use percent of the link")
+        raise InputError("--percent", problem, "use percent of the link")
     return value / 100

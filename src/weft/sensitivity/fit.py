@@ -111,12 +111,7 @@ def prediction_errors(model: Sensitivity, samples: Sequence[Sample]) -> ErrorSum
 
 
 def confidence_band(
-    samples: Sequence[Sample],
-    shares: FloatArray,
-    *,
-    confidence: float = CONFIDENCE,
-    draws: int = DRAWS,
-    seed: int = SEED,
+    samples: Sequence[Sample], shares: FloatArray, *, draws: int = DRAWS
 ) -> Band | None:
     """Limits of the convex fit at the shares; None where no share has repetitions.
 
@@ -126,15 +121,15 @@ def confidence_band(
     levels = _summarize(_check_samples(samples))
     if not levels.freedom:
         return None
-    noise = np.random.default_rng(seed).standard_t(levels.freedom, (draws, levels.share.size))
+    noise = np.random.default_rng(SEED).standard_t(levels.freedom, (draws, levels.share.size))
     factor = np.maximum(1 + levels.error * noise, 0.1)
     means = levels.mean * factor / factor[:, -1:]
     curves = np.array(
         [_fit_statistics(replace(levels, mean=mean)).slowdown(shares) for mean in means]
     )
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
-    return Band(low=low, high=high, confidence=confidence)
+    return Band(low=low, high=high, confidence=CONFIDENCE)
 
 
 # ---- Samples ----------------------------------------------------------------------------------

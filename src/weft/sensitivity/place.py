@@ -192,7 +192,7 @@ def _cluster_links(scheduler: str, caps: CapRequest) -> Iterator[Links]:
 @dataclass(slots=True)
 class _ClusterLinks:
     calls: HostCalls
-    asked: int = 0
+    requests: int = 0
 
     def cap(self, share: float) -> None:
         self._ask("cap", share)
@@ -201,9 +201,9 @@ class _ClusterLinks:
         self._ask("check", share)
 
     def _ask(self, action: str, share: float) -> None:
-        self.asked += 1
-        self.calls.coordinator.announce("do", [self.asked, action, share])
-        self.wait(f"did {self.asked}", ANSWER_S)
+        self.requests += 1
+        self.calls.coordinator.announce("do", [self.requests, action, share])
+        self.wait(f"did {self.requests}", ANSWER_S)
 
     def wait(self, kind: str, timeout_s: float) -> None:
         try:

@@ -60,7 +60,6 @@ def record_trace(
     interface: str,
     link_bps: float,
     network_pid: int | None = None,
-    interval_s: float = INTERVAL_S,
 ) -> Trace:
     """Watches a command and its descendants until it ends."""
     pid = process.pid if network_pid is None else network_pid
@@ -71,7 +70,7 @@ def record_trace(
         last = interface_bytes(interface, pid, last)
         return last
 
-    usage = record_usage(process, TreeTimes(process.pid), counters, interval_s=interval_s)
+    usage = record_usage(process, TreeTimes(process.pid), counters)
     process.wait()
     return build_trace(usage, link_bps)
 

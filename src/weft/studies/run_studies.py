@@ -43,8 +43,10 @@ def find_studies(names: Sequence[str]) -> list[Study]:
     if unknown:
         near = [name for name in by_name if unknown[0] in name]
         near = near or difflib.get_close_matches(unknown[0], by_name, n=2)
-        meant = f"did you mean {' or '.join(near[:4])}? " if near else ""
-        raise InputError("study", f"{unknown[0]!r} is unknown", f"{meant}weft study list has all")
+        suggestion = f"did you mean {' or '.join(near[:4])}? " if near else ""
+        raise InputError(
+            "study", f"{unknown[0]!r} is unknown", f"{suggestion}weft study list has all"
+        )
     return list(STUDIES) if "all" in names else [by_name[name] for name in dict.fromkeys(names)]
 
 

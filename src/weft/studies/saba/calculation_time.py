@@ -86,12 +86,21 @@ class FabricArrays:
         count = int(application.max()) + 1
         hops = self.hops(source, target)
         keys = [port * count + application[which] for which, port in hops]
-        pairs = np.unique(np.concatenate(keys))
-        places, first = np.unique(pairs // count, return_index=True)
+        # Sorting takes a tenth of the time of `np.unique`, which builds a hash table.
+        pairs = np.sort(np.concatenate(keys))
+        pairs = pairs[_find_starts(pairs)]
+        of_pairs = pairs // count
+        first = np.flatnonzero(_find_starts(of_pairs))
+        places = of_pairs[first]
         offsets = np.append(first, len(pairs)).astype(np.int64)
         node, port = np.divmod(places, self.far.shape[1])
         names = list(zip(node.tolist(), (port + 1).tolist(), strict=True))
         return Ports(offsets=offsets, applications=(pairs % count).astype(np.int32)), names
+
+
+def _find_starts(values: Ints) -> NDArray[np.bool_]:
+    """Which of these sorted values differ from the one before."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
 def draw_connections(

@@ -336,12 +336,6 @@ def _judge_cell(live: LiveCell, _: Records) -> Verdict:
     return Verdict(holds=holds, evidence=evidence)
 
 
-def _judge_comparison(comparison: Comparison, _: Records) -> Verdict:
-    holds = {"gains": True, "loses": False}.get(comparison.word)
-    evidence = f"{comparison.word}: {comparison.estimate}; {comparison.setups} set-ups"
-    return Verdict(holds=holds, evidence=evidence)
-
-
 def _judge_all(cells: Sequence[LiveCell], _: Records) -> Verdict:
     words = [word for live in cells if (word := judge_cell(live)) != "not saturated"]
     if not words:
@@ -399,18 +393,6 @@ def _claim_cells(cells: Sequence[LiveCell]) -> list[Claim]:
     ]
 
 
-def _claim_sizes(comparisons: Sequence[Comparison]) -> list[Claim]:
-    faster = {EQUAL: "than equal queues", PROFILE_SIZE: "than sizes of profiles do"}
-    return [
-        _claim(
-            f"{comparison.cell.name}: weights by size make jobs faster {faster[comparison.over]}.",
-            partial(_judge_comparison, comparison),
-        )
-        for comparison in comparisons
-        if comparison.way == SIZE
-    ]
-
-
 def build_live(cells: Sequence[LiveCell], comparisons: Sequence[Comparison] = ()) -> Study:
     return Study(
         name="saba-real",
@@ -423,7 +405,7 @@ def build_live(cells: Sequence[LiveCell], comparisons: Sequence[Comparison] = ()
             *(row for live in cells for row in _rows(live)),
             *(_row(comparison.setting, comparison.name) for comparison in comparisons),
         ),
-        claims=(*_claim_cells(cells), *_claim_sizes(comparisons)),
+        claims=tuple(_claim_cells(cells)),
         panels=(partial(_draw_cells, cells),) if cells else (),
         notes=(
             "TCP over HTB queues, not InfiniBand lanes: it tests what weights bring, not isolation "
@@ -433,6 +415,11 @@ def build_live(cells: Sequence[LiveCell], comparisons: Sequence[Comparison] = ()
                 f"{live.cell.name}: {len(live.evaluation.seeds)} set-ups; {live.rejected} of "
                 f"{live.rounds} rounds rejected for late timers."
                 for live in cells
+            ),
+            *(
+                f"{comparison.setting}: {comparison.word}, {comparison.estimate}; "
+                f"{comparison.setups} set-ups."
+                for comparison in comparisons
             ),
         ),
     )

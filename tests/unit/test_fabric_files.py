@@ -475,6 +475,9 @@ def test_files_are_told_apart_by_content(tmp_path):
         read_fabric([DATA / "links.ibnet", *DATA.glob("*.iblinkinfo")])
     with pytest.raises(InputError, match="2 topologies"):
         read_fabric([tmp_path / "a", tmp_path / "c"])
+    (tmp_path / "d").write_text((tmp_path / "b").read_text())
+    with pytest.raises(InputError, match="1 topologies, 2 dumps of tables and 0 of links"):
+        read_fabric([tmp_path / name for name in "abd"])
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):

@@ -167,7 +167,7 @@ test-control: $(BUILT) ## controllers, agents and clients killed 1,700 times und
 		$(FLOOD) tests/property/test_control_laws.py tests/property/test_session_laws.py \
 		tests/property/test_infiniband_tables_laws.py </dev/null
 
-# `make test-churn WEFT_CHURN_S=900` is shorter.
+# `make test-churn WEFT_CHURN_S=900` is shorter; WEFT_CHURN_RATE=250 paces it, in events per second.
 WEFT_CHURN_S := 3600
 WEFT_CHURN_JOBS := 1000
 WEFT_CHURN_CONNECTIONS := 100000
@@ -183,7 +183,8 @@ test-distributed: $(BUILT) ## controllers that share etcd: 200 faults of members
 	@tools/system-packages.sh live
 	@WEFT_GROUP_FAULTS=$(WEFT_GROUP_FAULTS) WEFT_PARTITIONS=$(WEFT_PARTITIONS) WEFT_ALL_EXAMPLES=1 WEFT_LIVE=1 \
 		PATH="$(CURDIR)/$(VENV):$$PATH" tools/pytest-twice.sh $(VENV)/python -rsP \
-		tests/live/test_distributed.py tests/property/test_group_laws.py </dev/null
+		tests/live/test_distributed.py tests/live/test_control_groups.py \
+		tests/property/test_group_laws.py </dev/null
 
 test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI, Spark; minutes
 	@tools/system-packages.sh apps

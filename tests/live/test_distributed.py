@@ -10,17 +10,12 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +23,7 @@ grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
 from control_load import Load  # noqa: E402
 from control_members import MemberProcess, find_owner  # noqa: E402
-from control_process import Client, weft  # noqa: E402
+from control_process import Client  # noqa: E402
 from cut_network import Network, cut_network  # noqa: E402
 from etcd_cluster import EtcdCluster, etcd_cluster, find_leader, network_etcd  # noqa: E402
 from ibsim import subnet  # noqa: E402
@@ -36,22 +31,12 @@ from needs import need_ibsim, need_namespaces, need_time  # noqa: E402
 from serve_process import wait_until  # noqa: E402
 from wall_clock import WallClock  # noqa: E402
 
-from weft.control.cluster.etcd_client import EtcdClient  # noqa: E402
-from weft.control.cluster.group_link import GroupLink  # noqa: E402
-from weft.control.runtime.restore import restore_state  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
-from weft.control.state.events import FabricChanged  # noqa: E402
-from weft.control.state.policy_settings import Settings  # noqa: E402
-from weft.control.state.request_key import Key  # noqa: E402
-from weft.control.state.state import State  # noqa: E402
-from weft.control.state.step import run_batch  # noqa: E402
-from weft.control.store.sqlite_store import Store  # noqa: E402
 from weft.fabric import leaf_spine  # noqa: E402
 from weft.host.testbed import persistent  # noqa: E402
 from weft.host.testbed.wiring import Wiring  # noqa: E402
 from weft.switches import Claim, PortName, Taken  # noqa: E402
 from weft.switches.linux import open_persistent_testbed  # noqa: E402
-from weft.switches.simulated import DEFAULT_ABILITY, read_routed_fabric  # noqa: E402
 from weft.switches.tables import read_grant  # noqa: E402
 
 FAULTS = int(os.environ.get("WEFT_GROUP_FAULTS", "7"))
@@ -368,230 +353,6 @@ def test_a_jump_of_the_clock_moves_no_ownership(tmp_path: Path) -> None:
                 if member.process is not None:
                     member.process.kill()
                     member.process.wait()
-
-
-# ---- Groups -----------------------------------------------------------------------------------
-
-GROUPS = '[groups]\na = ["leaf0", "spine0", "h0", "h1"]\nb = ["*"]\n'
-
-
-class GroupSiege:
-    """Two groups of two members each; a client of each group; owners are killed and stopped."""
-
-    def __init__(self, folder: Path, etcd: EtcdCluster) -> None:
-        self.random = random.Random(SEED)
-        self.members = {
-            group: [
-                MemberProcess(folder, f"{group}{n}", etcd, ttl_s=TTL_S, group=group, more=GROUPS)
-                for n in (1, 2)
-            ]
-            for group in ("a", "b")
-        }
-        self.loads = {group: Load(SEED + n) for n, group in enumerate(self.members)}
-        for group, members in self.members.items():
-            self.loads[group].timeout_s = 2.0
-            for member in members:
-                member.start_member()
-        for group in self.members:
-            self.ask(group, self._register)
-
-    def ask(self, group: str, call: Callable[[Client], Any]) -> Any:
-        """Asks the owner, whoever that is, until it answers."""
-        deadline = time.monotonic() + RECOVERY_S
-        while True:
-            try:
-                with Client(find_owner(self.members[group]).address) as client:
-                    return call(client)
-            except grpc.RpcError as error:
-                if time.monotonic() > deadline:
-                    raise AssertionError(f"group {group} does not answer") from error
-                time.sleep(0.2)
-
-    @staticmethod
-    def _register(client: Client) -> None:
-        """Until the group has the models of the one that publishes them."""
-        id_ = client.register("calm", 3600.0).id
-        client.call("Deregister", pb.DeregisterRequest(key=client.key(), id=id_))
-
-    def round(self) -> None:
-        ending, failures = threading.Event(), list[BaseException]()
-
-        def load(group: str) -> None:
-            try:
-                while not ending.is_set():
-                    for member in self.members[group]:
-                        address = member.find_address()
-                        if address is not None:
-                            self.loads[group].run(address, ending)
-                    time.sleep(0.02)
-            except (grpc.RpcError, KeyError, AssertionError) as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=load, args=(group,)) for group in self.members]
-        for thread in threads:
-            thread.start()
-        try:
-            time.sleep(self.random.uniform(0.2, 0.6))
-            victim = find_owner(self.members[self.random.choice("ab")])
-            victim.kill()
-            victim.start_member()
-            for group, members in self.members.items():
-                answered = self.loads[group].answered
-                wait_until(
-                    lambda g=group, n=answered: failures or self.loads[g].answered > n,
-                    f"group {group} answers, by {[m.name for m in members]}",
-                    RECOVERY_S,
-                )
-        finally:
-            ending.set()
-            for thread in threads:
-                thread.join()
-        assert not failures, failures
-
-    def finish(self) -> None:
-        """Repeats what was not answered; then nothing changes any more."""
-        for group, load in self.loads.items():
-            load.stop_after_one = True
-            deadline = time.monotonic() + RECOVERY_S
-            while load.unsure is not None:
-                assert time.monotonic() < deadline
-                load.run(find_owner(self.members[group]).address, threading.Event())
-            load.stop_after_one = False
-
-    def check(self) -> None:
-        self.finish()
-        ids = {id_ for load in self.loads.values() for id_ in load.there}
-        links = sum(len(c) for load in self.loads.values() for c in load.there.values())
-        for group in self.members:
-
-            def has_all(group: str = group) -> bool:
-                status = self.ask(group, lambda client: client.settled(RECOVERY_S))
-                return bool((status.applications, status.connections) == (len(ids), links))
-
-            wait_until(has_all, f"group {group} has all connections", RECOVERY_S)
-        owner = find_owner(self.members["a"])
-        central = solve_centrally(owner)
-        assert set(central.applications) == ids
-        held = owner.held()
-        assert {port: held[port] for port in central.target} == dict(central.target)
-
-
-def test_an_operator_asks_any_group_and_gets_the_whole_fabric(tmp_path: Path) -> None:
-    with etcd_cluster(nodes=1) as etcd:
-        members = {
-            group: MemberProcess(tmp_path, group, etcd, ttl_s=TTL_S, group=group, more=GROUPS)
-            for group in ("a", "b")
-        }
-        try:
-            for member in members.values():
-                member.start_member()
-            for member in members.values():
-                find_owner([member])
-            _ask_whole_fabric(members["a"], members["b"], etcd)
-            for member in members.values():
-                assert "Traceback" not in member.errors.read_text(), member.errors.read_text()
-        finally:
-            for member in members.values():
-                if member.process is not None:
-                    member.process.kill()
-                    member.process.wait()
-
-
-def _ask_whole_fabric(a: MemberProcess, b: MemberProcess, etcd: EtcdCluster) -> None:
-    _ask_until(b, "3 models", "status")  # it has those of the group that publishes them
-    _ask_until(a, "group b: 1 port would change", "plan", "--app", "calm", "h0:h2")
-    with Client(a.address) as client:
-        connection = client.connect(client.register("calm", 3600.0).id, "h0", "h2")
-    for asked in (a, b):
-        path = _ask_until(asked, "leaf1 port 1", "explain", connection)
-        hops = [line.split()[:5] for line in path.splitlines() if line[:1].isdigit()]
-        assert [(hop[1], hop[4]) for hop in hops] == [
-            ("h0", "a"),
-            ("leaf0", "a"),
-            ("spine0", "a"),
-            ("leaf1", "b"),
-        ]
-        _ask_until(asked, "group b\n  revision 1: programmed on all ports", "status")
-    before = a.held()
-    with Client(a.address) as client:
-        client.connect(client.register("keen", 3600.0).id, "h0", "h2")
-    _ask_until(b, "group b\n  revision 2: programmed on all ports", "status")
-    status, text = weft(b, "rollback", "1@a", "9@b")
-    assert status == 2
-    assert "nothing has changed in any group: group b: revision 9" in text
-    status, text = weft(b, "rollback", "1@a", "1@b", "--wait", "60")
-    assert (status, text.count("rolled back to 1: revision 3")) == (0, 2), text
-    assert a.held() == before
-    assert "the rollback ends in a too" in weft(b, "apply")[1]
-    _ask_until(a, "group a\n  revision 4: programmed on all ports", "status")
-    _lose_a_group(a, b, etcd)
-
-
-def _lose_a_group(a: MemberProcess, b: MemberProcess, etcd: EtcdCluster) -> None:
-    """What was decided for all is carried out by a group whose controller comes later."""
-    b.kill()
-    missing = "no controller owns it; start one of its controllers"
-    text = _ask_until(a, missing, "status", status=1)
-    assert "group a\n  revision 4: programmed on all ports" in text
-    status, text = weft(a, "rollback", "1@a", "1@b")
-    assert status == 2
-    assert f"nothing has changed in any group: group b: {missing}" in text
-    with closing(EtcdClient(etcd.endpoints)) as client:
-        link = GroupLink(client, "/weft/weft", "a", ("a", "b"))
-        link.decide(Key("test", 1), "root", {"a": 1, "b": 1}, {})
-    _ask_until(a, "(rolled back to 1; `weft control apply` resumes)", "status", status=1)
-    b.start_member()
-    find_owner([b])
-    held = "(rolled back to 1; `weft control apply` resumes): programmed on all ports"
-    wait_until(
-        lambda: weft(a, "status")[1].count(held) == 2, "both groups hold revision 1", RECOVERY_S
-    )
-
-
-def _ask_until(member: MemberProcess, expected: str, *words: str, status: int = 0) -> str:
-    """The output of a command, once it has this and ends so."""
-
-    def ask() -> str | None:
-        code, text = weft(member, *words)
-        return text if code == status and expected in text else None
-
-    return str(wait_until(ask, f"{' '.join(words)}: {expected!r}", RECOVERY_S))
-
-
-def solve_centrally(owner: MemberProcess) -> State:
-    """One controller of all switches with the registrations and connections of this store."""
-    with tempfile.TemporaryDirectory() as folder:
-        for file in owner.folder.glob(f"{owner.name}.db*"):
-            shutil.copy(file, folder)
-        with closing(Store.open(Path(folder) / f"{owner.name}.db")) as store:
-            stored = replace(store.load(), target={}, revision=0, held_revision=None)
-    fabric = read_routed_fabric(str(owner.folder / "fabric.toml"))
-    names = [
-        PortName(node.name, port)
-        for number, node in enumerate(fabric.nodes)
-        for port in fabric.neighbors(number)
-    ]
-    abilities = dict.fromkeys(names, DEFAULT_ABILITY)
-    settings = Settings(managed_share=1.0)
-    state = restore_state(stored, settings, stored.models, 0.0).state
-    return run_batch(state, [FabricChanged(fabric=fabric, abilities=abilities)]).state
-
-
-def test_groups_come_to_the_central_tables_whichever_owner_is_killed(tmp_path: Path) -> None:
-    rounds = max(1, FAULTS // 10)
-    with etcd_cluster() as etcd:
-        siege = GroupSiege(tmp_path, etcd)
-        try:
-            for _ in range(rounds):
-                siege.round()
-                siege.check()
-        finally:
-            for member in [m for members in siege.members.values() for m in members]:
-                if member.process is not None:
-                    member.process.kill()
-                    member.process.wait()
-    answered = sum(load.answered for load in siege.loads.values())
-    print(f"two groups: {rounds} owners killed, {answered} requests acknowledged, none lost")
 
 
 # ---- Linux switches ---------------------------------------------------------------------------

@@ -38,6 +38,7 @@ class Load:
         self.longest_s = 0.0  # that an answer took
         self.stop_after_one = False
         self.timeout_s = 10.0
+        self.hosts = HOSTS
 
     def run(self, address: str, ending: threading.Event) -> None:
         with Client(address, self.name) as client:
@@ -74,7 +75,7 @@ class Load:
         if draw < 0.4 and busy:
             own = self.random.choice(sorted(self.there[self.random.choice(busy)]))
             return "Disconnect", pb.DisconnectRequest(connection=own)
-        source, destination = self.random.sample(HOSTS, 2)
+        source, destination = self.random.sample(self.hosts, 2)
         return "Connect", pb.ConnectRequest(
             key=self._key(), id=id_, source=source, destination=destination
         )

@@ -98,10 +98,9 @@ def find_owner(members: list[MemberProcess]) -> MemberProcess:
         for member in members:
             ended = member.process is not None and member.process.poll() == 2
             assert not ended, member.errors.read_text()
-        return [member for member in members if member.find_address() is not None]
+        addresses = [(member, member.find_address()) for member in members]
+        return [(member, address) for member, address in addresses if address is not None]
 
-    owner: MemberProcess = wait_until(find, "a member owns the group", START_S)[-1]
-    address = owner.find_address()
-    assert address is not None
-    owner.address = address
+    owner: MemberProcess
+    owner, owner.address = wait_until(find, "a member owns the group", START_S)[-1]
     return owner

@@ -11,6 +11,7 @@ allowed to read Python's files.
 import asyncio
 import json
 import os
+import socket
 import struct
 import sys
 import time
@@ -37,8 +38,15 @@ async def send(writers, calls_per_s):
         await asyncio.sleep(TICK_S)
 
 
+def connect(path):
+    """Waits while the queue of the listener is full, which asyncio takes for a connection."""
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(path)
+    return line
+
+
 async def flood(path, count, calls_per_s):
-    lines = [await asyncio.open_unix_connection(path) for _ in range(count)]
+    lines = [await asyncio.open_unix_connection(sock=connect(path)) for _ in range(count)]
     tasks = [asyncio.create_task(read_answers(reader)) for reader, _ in lines]
     tasks.append(asyncio.create_task(send([writer for _, writer in lines], calls_per_s)))
     print("begun", flush=True)

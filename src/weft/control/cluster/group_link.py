@@ -108,29 +108,31 @@ class GroupLink:
             for group, owner in owners.items()
             if owner is None
         }
-        asked = [group for group in groups if group not in replies]
-        if not asked:
+        pending = [group for group in groups if group not in replies]
+        if not pending:
             return replies
         id_, data = secrets.token_hex(8), zlib.compress(msgspec.msgpack.encode(question), 1)
         lease = self._client.grant_lease(math.ceil(within_s + _LEASE_S)).ID
         try:
-            puts = [put(f"{self._prefix}/questions/{group}/{id_}", data, lease) for group in asked]
+            puts = [
+                put(f"{self._prefix}/questions/{group}/{id_}", data, lease) for group in pending
+            ]
             self._client.transact([], puts)
-            replies |= self._wait(id_, asked, within_s)
+            replies |= self._wait(id_, pending, within_s)
         finally:
             with suppress(InputError):  # it expires
                 self._client.revoke_lease(lease)
-        for group in asked:
+        for group in pending:
             if group not in replies:
                 owner = owners[group]
                 problem = f"its owner has not answered within {within_s:g} s"
                 replies[group] = Reply(problem=f"{problem}: {owner.owner if owner else ''}")
         return replies
 
-    def _wait(self, id_: str, asked: Collection[str], within_s: float) -> dict[str, Reply]:
+    def _wait(self, id_: str, pending: Collection[str], within_s: float) -> dict[str, Reply]:
         folder, replies = f"{self._prefix}/answers/{id_}/", dict[str, Reply]()
         deadline = time.monotonic() + within_s
-        while len(replies) < len(asked) and time.monotonic() < deadline:
+        while len(replies) < len(pending) and time.monotonic() < deadline:
             time.sleep(_WAIT_S)
             for pair in self._client.read_range(folder, f"{folder}~"):
                 group = pair.key.decode().removeprefix(folder)

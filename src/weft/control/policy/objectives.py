@@ -21,13 +21,13 @@ LEAST_PART = 1 / 16  # of the largest weight: a size may be wrong, and nobody sh
 
 def weigh_by_size(sizes: Sequence[float | None]) -> list[float]:
     """The largest weight is 1; all are 1 where no size is known."""
-    known = [size for size in sizes if size]
-    if len(known) < len(sizes):
-        logs = [log(size) for size in known]
+    weighed = [size for size in sizes if size]
+    if len(weighed) < len(sizes):
+        logs = [log(size) for size in weighed]
         typical = exp(sum(logs) / len(logs)) if logs else 1.0
-        known = [size or typical for size in sizes]
-    least = min(known)
-    return [max(least / size, LEAST_PART) for size in known]
+        weighed = [size or typical for size in sizes]
+    least = min(weighed)
+    return [max(least / size, LEAST_PART) for size in weighed]
 
 
 def split_in_proportion(weights: Sequence[float], units: int) -> tuple[int, ...]:

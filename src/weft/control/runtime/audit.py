@@ -91,8 +91,8 @@ def _describe(before: State, after: State, event: Event, answer: Answer) -> LogL
         case Apply() if isinstance(answer, Applied):
             return _describe_operation(before, event.by, _list_parts(before, event, answer), answer)
         case Rollback() if isinstance(answer, Applied):
-            what = f"rolled back to revision {event.revision}, which is held"
-            return _describe_operation(before, event.by, what, answer)
+            action = f"rolled back to revision {event.revision}, which is held"
+            return _describe_operation(before, event.by, action, answer)
         case Hold(revision=revision) if isinstance(answer, Applied):
             of_all = "ended the rollback of all groups"
             if revision is not None:
@@ -116,14 +116,16 @@ def _describe_registration(event: Register, answer: Registered) -> LogLine:
     return LogLine(text, fields=fields | ({"size": event.size_bytes} if size else {}))
 
 
-def _describe_end(before: State, id_: str, who: str, what: str, severity: Severity) -> LogLine:
+def _describe_end(before: State, id_: str, who: str, action: str, severity: Severity) -> LogLine:
     registration = before.applications.get(id_)  # None: it came in the same batch
     owner = None if registration is None else registration.owner
     connections = 0 if registration is None else len(registration.connections)
     whose = f" of {owner}" if owner not in (None, who) else ""
     count = format_count(connections, "connection")
-    fields = {"who": who, "what": what, "before": id_, "owner": owner, "connections": connections}
-    change = f"lease of {id_}{whose} {what}" if who == _CONTROLLER else f"{who} {what} {id_}{whose}"
+    fields = {"who": who, "what": action, "before": id_, "owner": owner, "connections": connections}
+    change = (
+        f"lease of {id_}{whose} {action}" if who == _CONTROLLER else f"{who} {action} {id_}{whose}"
+    )
     return LogLine(f"{change}: {count} ended", severity, fields)
 
 
@@ -135,10 +137,10 @@ def _list_parts(before: State, event: Apply, answer: Applied) -> str:
     return f"applied {' '.join(parts) or 'nothing'}"
 
 
-def _describe_operation(before: State, by: Asker | None, what: str, answer: Applied) -> LogLine:
+def _describe_operation(before: State, by: Asker | None, action: str, answer: Applied) -> LogLine:
     who, ports = _name(by), format_count(len(answer.ports), "port")
-    fields = {"who": who, "what": what, "before": before.revision, "after": answer.revision}
-    text = f"{who} {what}: revision {before.revision} to {answer.revision}, {ports}"
+    fields = {"who": who, "what": action, "before": before.revision, "after": answer.revision}
+    text = f"{who} {action}: revision {before.revision} to {answer.revision}, {ports}"
     return LogLine(text, fields=fields | {"ports": len(answer.ports)})
 
 
@@ -147,9 +149,11 @@ def _describe_model(before: State, event: ModelChanged) -> LogLine | None:
     old = None if name in before.withdrawn else before.models.get(name)
     if old == new:
         return None
-    what = f"model of {name} {'added' if old is None else 'removed' if new is None else 'changed'}"
-    fields = {"who": "table", "what": what, "before": _format_model(old)}
-    return LogLine(what, fields=fields | {"after": _format_model(new)})
+    action = (
+        f"model of {name} {'added' if old is None else 'removed' if new is None else 'changed'}"
+    )
+    fields = {"who": "table", "what": action, "before": _format_model(old)}
+    return LogLine(action, fields=fields | {"after": _format_model(new)})
 
 
 def _format_model(model: ApplicationModel | None) -> str | None:

@@ -249,12 +249,12 @@ class Calls:
     # ---- Operators ----------------------------------------------------------------------------
 
     async def _status(self, call: Call, request: pb.StatusRequest) -> pb.StatusReply:
-        own = await self._own_status(call.caller, request)
+        local = await self._read_status(call.caller, request)
         if not request.groups or self._fabric is None:
-            return own
-        return await self._fabric.status(own, request)
+            return local
+        return await self._fabric.status(local, request)
 
-    async def _own_status(self, caller: Caller, request: pb.StatusRequest) -> pb.StatusReply:
+    async def _read_status(self, caller: Caller, request: pb.StatusRequest) -> pb.StatusReply:
         return await self.queries.answer(
             caller, lambda: build_status(self._take_snapshot(request), request)
         )
@@ -291,9 +291,9 @@ class Calls:
             self._is_copying = False
 
     async def _explain(self, call: Call, request: pb.ExplainRequest) -> pb.ExplainReply:
-        own = partial(self._explain_own, call.caller, request)
+        explain_here = partial(self._explain_here, call.caller, request)
         if not request.groups or self._fabric is None:
-            return await own()
+            return await explain_here()
         match request.WhichOneof("what"):
             case "connection":
                 state, id_ = self._engine.state, read_requests.read_connection(request.connection)
@@ -302,11 +302,11 @@ class Calls:
                 )
                 return await self._fabric.explain_connection(request, account, reply)
             case "port":
-                return await self._fabric.explain_port(request, own)
+                return await self._fabric.explain_port(request, explain_here)
             case _:
-                return await self._fabric.explain_application(request, own)
+                return await self._fabric.explain_application(request, explain_here)
 
-    async def _explain_own(self, caller: Caller, request: pb.ExplainRequest) -> pb.ExplainReply:
+    async def _explain_here(self, caller: Caller, request: pb.ExplainRequest) -> pb.ExplainReply:
         """From this controller's ports alone."""
         state = self._engine.state
         match request.WhichOneof("what"):
@@ -352,9 +352,9 @@ class Calls:
         if request.simulate:
             problem = "the ports of other groups cannot be simulated here"
             raise invalid("simulate", problem, "leave it out")
-        own = await self.queries.answer(call.caller, lambda: build_group_plan(state, effects))
+        local = await self.queries.answer(call.caller, lambda: build_group_plan(state, effects))
         changed = set(state.applications) ^ set(effects.after.applications)
-        return await fabric.plan(own, request, state.last_registration, changed)
+        return await fabric.plan(local, request, state.last_registration, changed)
 
     # ---- Other groups -------------------------------------------------------------------------
 
@@ -370,10 +370,10 @@ class Calls:
         match question.method:
             case method if method == STATUS:
                 status = pb.StatusRequest.FromString(question.request)
-                return await self._own_status(caller, status)
+                return await self._read_status(caller, status)
             case method if method == EXPLAIN:
                 explain = pb.ExplainRequest.FromString(question.request)
-                return await self._explain_own(caller, explain)
+                return await self._explain_here(caller, explain)
             case method if method == PLAN:
                 return await self._plan_as(caller, question)
             case method if method == CARRIED:

@@ -62,38 +62,38 @@ class FabricCalls:
     ) -> dict[str, Reply]:
         data = b"" if request is None else request.SerializeToString()
         question = Question(method=method, home=self.group, request=data, number=number)
-        asked = self._link.others if groups is None else groups
-        return await asyncio.to_thread(self._link.ask, question, asked, within_s)
+        targets = self._link.others if groups is None else groups
+        return await asyncio.to_thread(self._link.ask, question, targets, within_s)
 
-    def _order(self, own: Any, others: Mapping[str, Any]) -> dict[str, Any]:
+    def _order(self, local: Any, remote: Mapping[str, Any]) -> dict[str, Any]:
         """By group, as the file lists them."""
-        return {g: own if g == self.group else others[g] for g in self._link.groups}
+        return {g: local if g == self.group else remote[g] for g in self._link.groups}
 
     # ---- Questions ----------------------------------------------------------------------------
 
-    async def status(self, own: pb.StatusReply, request: pb.StatusRequest) -> pb.StatusReply:
+    async def status(self, local: pb.StatusReply, request: pb.StatusRequest) -> pb.StatusReply:
         replies = await self._ask(STATUS, request)
         statuses = {g: _parse(reply, pb.StatusReply) for g, reply in replies.items()}
-        return merge_statuses(own, self._order(own, statuses))
+        return merge_statuses(local, self._order(local, statuses))
 
     async def plan(
         self,
-        own: pb.PlanReply,
+        local: pb.PlanReply,
         request: pb.PlanRequest,
         last_registration: int,
         new_or_ended: Collection[str],
     ) -> pb.PlanReply:
         replies = await self._ask(PLAN, request, last_registration)
         plans = {g: _parse(reply, pb.PlanReply) for g, reply in replies.items()}
-        return merge_plans(self._order(own, plans), new_or_ended)
+        return merge_plans(self._order(local, plans), new_or_ended)
 
     async def explain_port(
-        self, request: pb.ExplainRequest, own: Callable[[], Awaitable[pb.ExplainReply]]
+        self, request: pb.ExplainRequest, explain_here: Callable[[], Awaitable[pb.ExplainReply]]
     ) -> pb.ExplainReply:
         """Asks the group that the port is of."""
         group = self._find_group(request.port.node)
         if group is None or group == self.group:
-            return mark_group(await own(), self.group)
+            return mark_group(await explain_here(), self.group)
         reply = (await self._ask(EXPLAIN, request, groups=[group]))[group]
         if reply.problem:
             raise Refused(reply.code or "UNAVAILABLE", f"group {group}: {reply.problem}")
@@ -102,21 +102,21 @@ class FabricCalls:
         return explained
 
     async def explain_application(
-        self, request: pb.ExplainRequest, own: Callable[[], Awaitable[pb.ExplainReply]]
+        self, request: pb.ExplainRequest, explain_here: Callable[[], Awaitable[pb.ExplainReply]]
     ) -> pb.ExplainReply:
         refusal, answer = None, None
         try:
-            answer = await own()
+            answer = await explain_here()
         except Refused as error:  # another group may know it already
             refusal = error
         replies = await self._ask(EXPLAIN, request)
         if refusal is not None and not any(reply.data for reply in replies.values()):
             raise refusal
-        others = {g: _parse(reply, pb.ExplainReply) for g, reply in replies.items()}
-        return merge_explanations(self._order(str(refusal) if answer is None else answer, others))
+        remote = {g: _parse(reply, pb.ExplainReply) for g, reply in replies.items()}
+        return merge_explanations(self._order(str(refusal) if answer is None else answer, remote))
 
     async def explain_connection(
-        self, request: pb.ExplainRequest, account: ConnectionAccount, own: pb.ExplainReply
+        self, request: pb.ExplainRequest, account: ConnectionAccount, local: pb.ExplainReply
     ) -> pb.ExplainReply:
         """The groups on its path are asked."""
         nodes = {port.node for hop in account.hops for port in hop}
@@ -124,7 +124,7 @@ class FabricCalls:
         replies = await self._ask(
             EXPLAIN, request, groups=[g for g in self._link.others if g in on_path]
         )
-        reply, unanswered = mark_group(own, self.group), dict[str, str]()
+        reply, unanswered = mark_group(local, self.group), dict[str, str]()
         for group, part in replies.items():
             if part.problem:
                 unanswered[group] = part.problem
@@ -157,7 +157,7 @@ class FabricCalls:
             )
 
     async def decide_rollback(
-        self, request: pb.RollbackRequest, key: Key, by: str, own: Callable[[], Vote]
+        self, request: pb.RollbackRequest, key: Key, by: str, vote_here: Callable[[], Vote]
     ) -> Held:
         """All groups agree and it is decided, or nothing has changed anywhere."""
         last = await self._read_held()
@@ -168,7 +168,7 @@ class FabricCalls:
             return last
         replies = await self._ask(VOTE, request)
         try:
-            replies[self.group] = Reply(data=msgspec.json.encode(own()))
+            replies[self.group] = Reply(data=msgspec.json.encode(vote_here()))
         except Refused as error:
             replies[self.group] = Reply(code=error.code, problem=str(error))
         problems = [f"group {g}: {r.problem}" for g, r in replies.items() if r.problem]
@@ -209,14 +209,16 @@ class FabricCalls:
             raise Refused("UNAVAILABLE", f"{problem}: {error}; {remedy}") from error
 
     async def wait_carried(
-        self, held: Held, own: Callable[[], pb.RollbackReply | None], until_s: float
+        self, held: Held, read_here: Callable[[], pb.RollbackReply | None], until_s: float
     ) -> pb.RollbackReply:
         """What each group has done, once all ports have their tables or the time is over."""
         while True:
             left_s = max(0.5, min(ANSWER_S, until_s - time.monotonic()))
-            asked = await self._ask(CARRIED, number=held.number, within_s=left_s)
-            others = {g: _parse(reply, pb.RollbackReply) for g, reply in asked.items()}
-            replies: dict[str, pb.RollbackReply | str] = self._order(own() or _PENDING, others)
+            answers = await self._ask(CARRIED, number=held.number, within_s=left_s)
+            remote = {g: _parse(reply, pb.RollbackReply) for g, reply in answers.items()}
+            replies: dict[str, pb.RollbackReply | str] = self._order(
+                read_here() or _PENDING, remote
+            )
             is_done = all(_is_programmed(reply) for reply in replies.values())
             if is_done or time.monotonic() + _POLL_S > until_s:
                 return self._merge_rollback(held, replies)
@@ -225,10 +227,10 @@ class FabricCalls:
     def _merge_rollback(
         self, held: Held, replies: Mapping[str, pb.RollbackReply | str]
     ) -> pb.RollbackReply:
-        own = replies[self.group]
+        local = replies[self.group]
         merged = pb.RollbackReply()
-        if not isinstance(own, str):
-            merged.CopyFrom(own)
+        if not isinstance(local, str):
+            merged.CopyFrom(local)
         for group, reply in replies.items():
             entry = merged.groups.add(group=group, to=held.revisions[group])
             if isinstance(reply, str):

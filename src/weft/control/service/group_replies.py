@@ -22,14 +22,14 @@ _NOT_ANSWERED = "has not answered, its ports are missing"
 
 
 def merge_statuses(
-    own: pb.StatusReply, statuses: Mapping[str, pb.StatusReply | str]
+    local: pb.StatusReply, statuses: Mapping[str, pb.StatusReply | str]
 ) -> pb.StatusReply:
     """The asked controller's reply with those of all groups, or why there is none.
 
     Applications and ports are listed once, for all groups; revisions by group.
     """
     merged = pb.StatusReply()
-    merged.CopyFrom(own)
+    merged.CopyFrom(local)
     replies = [status for status in statuses.values() if not isinstance(status, str)]
     applications, ports = _merge_applications(replies), _merge_ports(replies)
     for group, status in statuses.items():

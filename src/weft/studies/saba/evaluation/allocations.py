@@ -80,7 +80,7 @@ LEAVES, LEAF_HOSTS = 8, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Known:
+class JobFacts:
     """What a rule may use of a set-up's jobs, in their order."""
 
     setup: SetUp
@@ -128,60 +128,60 @@ def measure_sizes(setup: SetUp, flows: Flows) -> Floats:
     )
 
 
-Weigh = Callable[[Known, tuple[int, ...]], Sequence[float]]
+Weigh = Callable[[JobFacts, tuple[int, ...]], Sequence[float]]
 
 
-def _weigh_equally(_: Known, jobs: tuple[int, ...]) -> Sequence[float]:
+def _weigh_equally(_: JobFacts, jobs: tuple[int, ...]) -> Sequence[float]:
     return (1.0,) * len(jobs)
 
 
-def _weigh_by_sensitivity(known: Known, jobs: tuple[int, ...]) -> Sequence[float]:
+def _weigh_by_sensitivity(facts: JobFacts, jobs: tuple[int, ...]) -> Sequence[float]:
     """Eq. 4.2, with convex models: those that lending needs too."""
-    models = ModelSet([known.applications[job].convex.model for job in jobs])
+    models = ModelSet([facts.applications[job].convex.model for job in jobs])
     policy = PortPolicy(scheduler=Htb(queues=1, rate_kbps=round(RATE_BPS / 1e3)))
     ((weights, _),) = split_ports(models, [range(len(jobs))], [policy])
     return weights
 
 
-def _weigh_by_lending(known: Known, jobs: tuple[int, ...]) -> Sequence[float]:
-    models = [known.applications[job].convex.model for job in jobs]
+def _weigh_by_lending(facts: JobFacts, jobs: tuple[int, ...]) -> Sequence[float]:
+    models = [facts.applications[job].convex.model for job in jobs]
     return [float(weight) for weight in choose_weights(models)]
 
 
 def _weigh_by_size(
-    sizes: Callable[[Known], Floats], power: float, known: Known, jobs: tuple[int, ...]
+    sizes: Callable[[JobFacts], Floats], power: float, facts: JobFacts, jobs: tuple[int, ...]
 ) -> Sequence[float]:
-    return weigh_by_size((sizes(known)[list(jobs)] ** power).tolist())
+    return weigh_by_size((sizes(facts)[list(jobs)] ** power).tolist())
 
 
-def _permute_sizes(known: Known) -> Floats:
+def _permute_sizes(facts: JobFacts) -> Floats:
     """Every job with another one's size: a random cycle."""
-    order = known.rng.permutation(len(known.setup.jobs))
+    order = facts.rng.permutation(len(facts.setup.jobs))
     permuted = np.empty(len(order))
-    permuted[order] = known.sizes_s[np.roll(order, 1)]
+    permuted[order] = facts.sizes_s[np.roll(order, 1)]
     return permuted
 
 
-def _misjudge_sizes(known: Known) -> Floats:
+def _misjudge_sizes(facts: JobFacts) -> Floats:
     """Each four times too large or too small."""
-    return known.sizes_s * 4.0 ** known.rng.choice([-1.0, 1.0], len(known.setup.jobs))
+    return facts.sizes_s * 4.0 ** facts.rng.choice([-1.0, 1.0], len(facts.setup.jobs))
 
 
-def _state_by_half(known: Known) -> Floats:
+def _state_by_half(facts: JobFacts) -> Floats:
     """Half of the jobs, drawn by the seed, state their size; the others have the profile's."""
-    jobs = len(known.setup.jobs)
-    states = known.rng.permutation(jobs) < (jobs + 1) // 2
-    return np.where(states, known.stated_bytes, known.profiled_bytes)
+    jobs = len(facts.setup.jobs)
+    states = facts.rng.permutation(jobs) < (jobs + 1) // 2
+    return np.where(states, facts.stated_bytes, facts.profiled_bytes)
 
 
 RULES: Mapping[str, Weigh] = {
     EQUAL: _weigh_equally,
     EQ_4_2: _weigh_by_sensitivity,
     LENDING: _weigh_by_lending,
-    LIGHT: partial(_weigh_by_size, lambda known: known.sizes_s, 1.0),
-    LIGHTER: partial(_weigh_by_size, lambda known: known.sizes_s, 2.0),
-    PROFILED: partial(_weigh_by_size, lambda known: known.profiled_bytes, 1.0),
-    STATED: partial(_weigh_by_size, lambda known: known.stated_bytes, 1.0),
+    LIGHT: partial(_weigh_by_size, lambda facts: facts.sizes_s, 1.0),
+    LIGHTER: partial(_weigh_by_size, lambda facts: facts.sizes_s, 2.0),
+    PROFILED: partial(_weigh_by_size, lambda facts: facts.profiled_bytes, 1.0),
+    STATED: partial(_weigh_by_size, lambda facts: facts.stated_bytes, 1.0),
     HALF: partial(_weigh_by_size, _state_by_half, 1.0),
     ROUGH: partial(_weigh_by_size, _misjudge_sizes, 1.0),
     PLACEBO: partial(_weigh_by_size, _permute_sizes, 1.0),
@@ -192,17 +192,17 @@ RULES: Mapping[str, Weigh] = {
 class _LanePerJob:
     """A lane for each job; its weight at a port by a rule, again when a job begins or ends."""
 
-    known: Known
+    facts: JobFacts
     weigh: Weigh
     at_sends: bool = False
 
     def update(self, run: Shuffles) -> None:
         present = np.asarray(run.present, dtype=np.int64)
-        sets, which = self.known.knowledge.list_sets(present)
+        sets, which = self.facts.knowledge.list_sets(present)
         table = np.full((len(sets), len(present)), 1e-9)
         for number, jobs in enumerate(sets):
             if jobs:
-                table[number, list(jobs)] = self.weigh(self.known, jobs)
+                table[number, list(jobs)] = self.weigh(self.facts, jobs)
         program_lanes(run, len(present), table[which])
 
 
@@ -216,19 +216,19 @@ def program_lanes(run: Shuffles, jobs: int, weights: Floats) -> None:
 class _FabricWide:
     """One share of each job at all of its ports: the least total slowdown of the fabric."""
 
-    known: Known
+    facts: JobFacts
     at_sends: bool = False
 
     def update(self, run: Shuffles) -> None:
         present = np.flatnonzero(np.asarray(run.present))
-        counts = self.known.flows.counts
+        counts = self.facts.flows.counts
         names = {f"j{job:02}": job for job in present.tolist()}
         paths = {
             name: [Port(0, int(port)) for port in np.flatnonzero(counts[job])]
             for name, job in names.items()
         }
         models = {
-            name: _lower_floor(self.known.applications[job], len(names))
+            name: _lower_floor(self.facts.applications[job], len(names))
             for name, job in names.items()
         }
         ports = {port for path in paths.values() for port in path}
@@ -245,15 +245,15 @@ def _lower_floor(application: Application, jobs: int) -> Hinges:
     return replace(model, floor=min(model.floor, 0.5 / max(1, jobs)))
 
 
-def simulate_rule(rule: str, known: Known) -> Floats:
+def simulate_rule(rule: str, facts: JobFacts) -> Floats:
     """The completion time of each job."""
     if rule in WAYS:
-        return simulate_way(rule, known.knowledge)
-    run = build_shuffles(known.setup, known.flows)
-    sharing = _FabricWide(known) if rule == FABRIC_WIDE else _LanePerJob(known, RULES[rule])
+        return simulate_way(rule, facts.knowledge)
+    run = build_shuffles(facts.setup, facts.flows)
+    sharing = _FabricWide(facts) if rule == FABRIC_WIDE else _LanePerJob(facts, RULES[rule])
     while run.run(sharing.at_sends):
         sharing.update(run)
-    return np.asarray(run.finished_s - [job.start_ps / 1e12 for job in known.setup.jobs])
+    return np.asarray(run.finished_s - [job.start_ps / 1e12 for job in facts.setup.jobs])
 
 
 # ---- Regimes ----------------------------------------------------------------------------------
@@ -341,25 +341,25 @@ REGIMES: Mapping[str, Draw] = {**CHOSEN_ON, **HELD_OUT}
 
 def evaluate_rules(draw: Draw, seeds: Sequence[int], rules: Sequence[str]) -> Evaluation:
     """Completion of every job in every set-up under every rule, and alone."""
-    known = [learn(draw(seed)) for seed in seeds]
+    facts = [learn(draw(seed)) for seed in seeds]
     return Evaluation(
         seeds=tuple(seeds),
-        workloads=tuple(each.setup.workloads for each in known),
-        completions={rule: tuple(simulate_rule(rule, each) for each in known) for rule in rules},
-        alone=tuple(simulate_alone(each.setup) for each in known),
-        busiest_s=tuple(_find_busiest_s(each) for each in known),
+        workloads=tuple(each.setup.workloads for each in facts),
+        completions={rule: tuple(simulate_rule(rule, each) for each in facts) for rule in rules},
+        alone=tuple(simulate_alone(each.setup) for each in facts),
+        busiest_s=tuple(_find_busiest_s(each) for each in facts),
     )
 
 
-def _find_busiest_s(known: Known) -> float:
+def _find_busiest_s(facts: JobFacts) -> float:
     per_flow = [
         _count_bytes(job) / max(1, len(hosts) - 1)
-        for job, hosts in zip(known.setup.jobs, known.setup.hosts, strict=True)
+        for job, hosts in zip(facts.setup.jobs, facts.setup.hosts, strict=True)
     ]
-    return float((np.array(per_flow) @ known.flows.counts / known.flows.capacity).max())
+    return float((np.array(per_flow) @ facts.flows.counts / facts.flows.capacity).max())
 
 
-def learn(setup: SetUp) -> Known:
+def learn(setup: SetUp) -> JobFacts:
     """The set-up with what profiles say of its workloads."""
     profiled = _profile(setup)
     models = select_models(profiled, DEGREE)
@@ -372,7 +372,7 @@ def learn(setup: SetUp) -> Known:
         convex={name: entry.convex.model for name, entry in profiled.items()},
     )
     applications = [profiled[name] for name in setup.workloads]
-    return Known(setup=setup, flows=flows, applications=applications, knowledge=knowledge)
+    return JobFacts(setup=setup, flows=flows, applications=applications, knowledge=knowledge)
 
 
 def _profile(setup: SetUp) -> Mapping[str, Application]:

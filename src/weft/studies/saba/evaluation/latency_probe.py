@@ -21,7 +21,7 @@ from weft.studies.saba.evaluation.allocations import (
     EQUAL,
     LIGHT,
     RULES,
-    Known,
+    JobFacts,
     draw_load,
     learn,
 )
@@ -44,12 +44,12 @@ def probe_latency(rule: str, *, seed: int = 1, duration: str = "40 ms") -> Distr
 
 
 def build_scenario(rule: str, seed: int, duration: str) -> dict[str, Any]:
-    known = learn(draw_load(seed, count=COUNT, load=LOAD))
+    facts = learn(draw_load(seed, count=COUNT, load=LOAD))
     is_single = rule in (AMONG, BESIDE_ONE)
     count = {AMONG: 1, BESIDE_ONE: 2}.get(rule, COUNT + 1)
     jobs = [
         describe_job(_shrink(job)) | {"loops": "until the end", "sl": 0 if is_single else number}
-        for number, job in enumerate(known.setup.jobs)
+        for number, job in enumerate(facts.setup.jobs)
     ]
     fabric = {"topology": "one_switch", "hosts": COUNT, "rate": "56 Gb/s", "delay": "50 ns"}
     probe = {"name": "probe", "kind": "latency", "from": "h0", "to": "h1", "size": "64 B"}
@@ -59,7 +59,7 @@ def build_scenario(rule: str, seed: int, duration: str) -> dict[str, Any]:
         "seed": seed,
         "fabric": fabric | {"lanes": count},
         "switch": {"virtual_output_queues": True, "buffer": f"{BUFFER_KIB // count} KiB"},
-        "lanes": _assign_lanes(rule, known),
+        "lanes": _assign_lanes(rule, facts),
         "job": jobs,
         "traffic": [probe | {"sl": 0 if rule == AMONG else COUNT}],
     }
@@ -77,13 +77,13 @@ def _shrink(job: Job) -> Job:
     return replace(job, stages=tuple(stages))
 
 
-def _assign_lanes(rule: str, known: Known) -> dict[str, Any]:
+def _assign_lanes(rule: str, facts: JobFacts) -> dict[str, Any]:
     """A lane for each job with the rule's weight, and one of high priority for the probe."""
     if rule == AMONG:
         return {}
     if rule == BESIDE_ONE:
         return {"sl2vl": [0] * COUNT + [1], "low": [[0, 64]], "high": [[1, 64]]}
-    weights = np.array(RULES[rule](known, tuple(range(COUNT))), dtype=np.float64)
+    weights = np.array(RULES[rule](facts, tuple(range(COUNT))), dtype=np.float64)
     entries = np.maximum(1, np.round(MOST * weights / weights.max())).astype(int).tolist()
     low = [[lane, weight] for lane, weight in enumerate(entries)]
     return {"sl2vl": [*range(COUNT + 1)], "low": low, "high": [[COUNT, 64]]}

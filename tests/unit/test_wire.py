@@ -262,3 +262,10 @@ def test_a_client_that_hangs_up_during_the_greeting_is_a_lost_connection(sockets
     sockets[0].close()
     with pytest.raises(ConnectionLost, match="closed the connection"):
         accept(sockets[1], TOKEN, REQUESTS)
+
+
+def test_a_server_that_is_gone_when_it_is_greeted_is_a_lost_connection() -> None:
+    client, server = socket.socketpair()
+    server.close()
+    with client, pytest.raises(ConnectionLost, match="broke off: Broken pipe"):
+        connection.greet(client, None, "peer")

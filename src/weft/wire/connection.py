@@ -59,11 +59,18 @@ def greet(
 ) -> tuple[Keys, dict[str, int | float | None]]:
     """The client's handshake, within the socket's timeout: the keys, and the server's limits."""
     handshake = ClientHandshake(token, where, proof_needed=proof_needed)
-    sock.sendall(handshake.hello)
+    _send_greeting(sock, handshake.hello)
     while handshake.limits is None:
-        sock.sendall(handshake.feed(_receive_greeting(sock)))
+        _send_greeting(sock, handshake.feed(_receive_greeting(sock)))
     assert handshake.keys is not None
     return handshake.keys, handshake.limits
+
+
+def _send_greeting(sock: socket.socket, data: bytes) -> None:
+    try:
+        sock.sendall(data)
+    except OSError as error:
+        raise ConnectionLost(f"broke off: {error.strerror or error}") from error
 
 
 def _receive_greeting(sock: socket.socket) -> bytes:

@@ -91,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.against:
         if args.half != "control":
             parser.error("--against is for control: python -m bench control --against CHECKOUT")
+        if not (args.against / ".venv/bin/python").exists():
+            parser.error(f"--against {args.against}: is no checkout that is built; run make build")
         compare_events(args.against.resolve(), args.turns)
         return 0
     for half in HALVES[args.half]:

@@ -45,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.seeds < 1:
+        raise InputError("--seeds", f"{args.seeds} set-ups are none", "give 1 or more")
+    _check_file(args.record, is_read=args.tables)
     if args.tables:
         print("\n".join(list_rows(json.loads(args.record.read_text("utf-8"))["cases"])))
         return 0
@@ -67,6 +70,12 @@ def _run(args: argparse.Namespace) -> int:
         report=lambda line: print(line, flush=True),
     )
     return 0 if ended else 1
+
+
+def _check_file(path: Path, *, is_read: bool) -> None:
+    if path.is_dir() or not path.parent.is_dir() or (is_read and not path.exists()):
+        problem = "is a folder" if path.is_dir() else "does not exist, or its folder does not"
+        raise InputError(f"--record {path}", problem, "name a file in a folder that exists")
 
 
 def _split(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from weft.measure import mpi
-from weft.measure.mpi import Counts, Job, LatencyResult, Outcome, PacedResult
+from weft.measure.mpi import Counts, LatencyResult, Outcome, PacedResult, RankJob
 
 
 def line(outcome: Outcome) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def main(jobs: list[dict[str, Any]]) -> None:
     with mpi.ranks() as ranks:
         print(json.dumps(ranks.describe() | {"python_cost_ns": ranks.python_cost_ns()}))
         for job in jobs:
-            print(json.dumps(line(ranks.run(Job(**job)))))
+            print(json.dumps(line(ranks.run(RankJob(**job)))))
 
 
 if __name__ == "__main__":

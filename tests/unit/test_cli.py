@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli import main
+from weft.cli import _build_warning_printer, main
+from weft.cli.progress import ProgressBar
 from weft.records import read_records, write_records
 
 SCENARIO = """
@@ -303,3 +304,21 @@ def test_a_report_of_no_records_is_refused(capsys):
     line = error_line(capsys, "report", "none.jsonl", "-o", "report.html")
     assert "none.jsonl: holds no records" in line
     assert not Path("report.html").exists()
+
+
+# ---- What is said beside the output -----------------------------------------------------------
+
+
+def test_a_warning_is_printed_once(capsys):
+    show = _build_warning_printer()
+    for text in ("no huge pages", "slow clock", "no huge pages"):
+        show(text)
+    assert capsys.readouterr().err == "weft: no huge pages\nweft: slow clock\n"
+
+
+@pytest.mark.parametrize(("fraction", "shown"), [(1.5, "100%"), (0.5, " 50%"), (-1, "  0%")])
+def test_a_progress_bar_stays_between_none_and_all(monkeypatch, capsys, fraction, shown):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    bar = ProgressBar("weft simulate")
+    bar.update(fraction)
+    assert f"] {shown}" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.cli import main
 from weft.errors import InputError
 from weft.fabric import (
     Fabric,
@@ -488,3 +489,12 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         read_fabric(tmp_path / "binary")
     with pytest.raises(InputError, match="fabric files: 0 topologies"):
         read_fabric([])
+
+
+def test_the_path_of_a_packet_is_printed_by_outputs(tmp_path, capsys):
+    file = tmp_path / "fabric.toml"
+    file.write_text(write_toml(one_switch(3)))
+    assert main(["fabric", str(file), "--path", "h0", "h2"]) == 0
+    assert capsys.readouterr().out == "h0:1 -> switch0:3 -> h2\n"
+    assert main(["fabric", str(file), "--path", "h0", "h9"]) == 2
+    assert "--path: 'h9' is not in the fabric" in capsys.readouterr().err

@@ -17,7 +17,9 @@ from weft.fabric import (
     Node,
     Port,
     Routes,
+    back_to_back,
     check_fabric,
+    check_reach,
     describe_cycle,
     dragonfly,
     ecmp_choice,
@@ -252,3 +254,11 @@ def test_routes_are_equal_to_routes_alone_that_send_every_packet_alike():
     assert fabric.routes != other.routes
     assert fabric.routes != "routes"
     assert fabric.routes != leaf_spine(2, 2, 2, routing="ecmp").routes
+
+
+def test_only_hosts_without_a_switch_between_them_need_no_routes():
+    first, second = np.array([0]), np.array([1])
+    check_reach(back_to_back(), first, second)
+    unrouted = replace(one_switch(2), routes=None)
+    with pytest.raises(InputError, match="has no routes; route it or read its LFTs"):
+        check_reach(unrouted, first, second)

@@ -63,6 +63,8 @@ def test_a_test_that_the_transport_or_itself_cannot_do_is_refused(capsys, comman
         ("latency --over delay --delay loss=2", "is not a share"),
         ("latency --dscp 64", "--dscp: '64' is too large"),
         ("latency --dscp 10 --traffic-class 40", "both set the same byte"),
+        ("latency --over verbs --pkey 0x10000", "'0x10000' is not a partition key"),
+        ("latency --over verbs --pkey first", "'first' is not a partition key"),
         ("latency --repeat 0", "--repeat: '0' is too small"),
         ("latency --sweep colour=1", "no such setting"),
         ("latency --sweep size=1,2 --size 4", "is also given by --sweep"),

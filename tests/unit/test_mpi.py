@@ -16,7 +16,7 @@ import pytest
 from weft.errors import InputError
 from weft.measure import mpi
 from weft.measure.measurement import check_mpi
-from weft.measure.mpi import REFUSED, Job
+from weft.measure.mpi import REFUSED, RankJob
 from weft.measure.settings.options import settings_from
 from weft.measure.tests import TESTS
 
@@ -248,7 +248,7 @@ def test_without_mpi4py_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("test", REFUSED)
 def test_what_a_pair_of_ranks_cannot_do_is_refused_with_a_reason(test: str) -> None:
     with pytest.raises(InputError, match="not possible"):
-        Job(test=test, count=1)
+        RankJob(test=test, count=1)
 
 
 @pytest.mark.parametrize(
@@ -266,4 +266,4 @@ def test_what_a_pair_of_ranks_cannot_do_is_refused_with_a_reason(test: str) -> N
 )
 def test_a_job_that_cannot_run_is_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        Job(**({"count": 1} | fields))
+        RankJob(**({"count": 1} | fields))

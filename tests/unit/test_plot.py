@@ -20,7 +20,7 @@ from weft.plot import (
     to_svg,
     topology,
 )
-from weft.plot.quantities import percentile_label
+from weft.plot.draw_quantity import curves, percentile_label
 from weft.plot.style import label_log_axis
 from weft.plot.topology import Graph, group_hosts, layout, split_layers
 from weft.records import Distribution, Histogram, Series
@@ -330,3 +330,11 @@ def test_whiskers_are_the_interval_and_none_where_samples_are_too_few():
     low, high = distribution(samples).interval(0.5)
     assert whiskers(samples) == pytest.approx([low / 1e6, high / 1e6])
     assert whiskers([5_000_000]) == pytest.approx([5.0, 5.0])
+
+
+def test_the_unit_of_curves_is_that_of_their_median():
+    """Of 2 ns, 3 µs and 5 ms: µs."""
+    lines = {"a": Series("b/s", "ps", (1e9, 2e9, 3e9), (2e3, 3e6, 5e9))}
+    axes = figure(lambda ax: curves(ax, lines, "latency")).axes[0]
+    assert axes.get_ylabel() == "latency (µs)"
+    assert axes.lines[0].get_ydata().tolist() == [0.002, 3, 5000]

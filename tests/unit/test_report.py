@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from weft.plot import Section, render_report
+from weft.plot.draw_quantity import sweep as draw_sweep
 from weft.plot.html_page import row_table
-from weft.plot.quantities import sweep as draw_sweep
+from weft.plot.report import MOST_TABLES
 from weft.plot.report_figures import (
     _collect_lines,
     _find_bands,
@@ -181,6 +182,12 @@ def test_what_a_report_leaves_out_it_says():
     assert "68 more distributions not drawn: port12.wait" in html
     assert "8 more series not drawn" in html
     assert "100 more rows not shown" in html
+
+
+def test_tables_of_many_records_are_cut_and_counted():
+    points = sweep(MOST_TABLES + 3, tables={"ports": [{"port": 1}]}, quantities={})
+    assert "3 more records&#x27; tables not shown" in render_report(points, "x")
+    assert "tables not shown" not in render_report(points[:-3], "x")
 
 
 def test_a_long_table_of_ports_is_summed_up_by_kind_of_link_and_shows_the_busiest():

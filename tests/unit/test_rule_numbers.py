@@ -14,9 +14,9 @@ from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.model.fit import fit
 from weft.model.latency import single_packet_latency
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
-from weft.tune.rules import advice, curve
+from weft.tune.rules import advice, curve_rules
 from weft.tune.rules.advice import Pair, advise, fit_latency, read_contrasts
-from weft.tune.rules.curve import batch_rule, bound_rule, load_rule, parallel_rule, size_rule
+from weft.tune.rules.curve_rules import batch_rule, bound_rule, load_rule, parallel_rule, size_rule
 from weft.tune.rules.evidence import (
     Evidence,
     Row,
@@ -242,7 +242,7 @@ def test_the_window_is_the_geometric_mean_of_what_sizes_need() -> None:
         for size, need in ((1024, 16), (4096, 4))
         for depth in (1, 4, 8, 16)
     ]
-    rule = curve.outstanding_rule(evidence(*rows, stream(9e9, depth=1, qps=2)))
+    rule = curve_rules.outstanding_rule(evidence(*rows, stream(9e9, depth=1, qps=2)))
     assert (rule.choice, rule.number) == ("8", 8.0)
     assert rule.threshold == pytest.approx(10)  # of 16 and 4 at a time
     assert rule.because == (
@@ -300,7 +300,7 @@ def test_a_load_is_kept_below_where_the_tail_doubles() -> None:
 
 def test_confidence_in_a_curve_is_by_the_scatter_of_its_points() -> None:
     def judged(*spreads: tuple[float, ...]) -> str:
-        return curve._judge_confidence([stream(s) for s in spreads], "throughput_Bps")
+        return curve_rules._judge_confidence([stream(s) for s in spreads], "throughput_Bps")
 
     assert judged((1.0,), (1.0, 1.0)) == "single runs"
     assert judged((0.95, 1.05), (0.92, 1.08)) == "firm"
@@ -309,9 +309,9 @@ def test_confidence_in_a_curve_is_by_the_scatter_of_its_points() -> None:
 
 def test_an_engine_of_the_model_is_named_where_it_has_one() -> None:
     fitted = SimpleNamespace(values={"engine_us": 0.25})
-    assert curve._format_engines(None) == ""
+    assert curve_rules._format_engines(None) == ""
     said = "; in the model an engine is busy 0.25 us with each message (4 M/s)"
-    assert curve._format_engines(fitted) == said  # type: ignore[arg-type]
+    assert curve_rules._format_engines(fitted) == said  # type: ignore[arg-type]
 
 
 # ---- Evidence ---------------------------------------------------------------------------------

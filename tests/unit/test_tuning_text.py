@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from weft.cli import main
 from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.plot.style import PALETTE
 from weft.records import Scalar
 from weft.tune.rules.evidence import Rule
 from weft.tune.search.design import Schedule
+from weft.tune.search.over_fabric import PreparedTuning
 from weft.tune.search.recommend import Recommendation
 from weft.tune.search.space import GOALS, Factor, MeasuredPoint, Refusal, Space
 from weft.tune.search.surface import Interval, fit_surface
@@ -116,6 +118,15 @@ def test_the_recommendation_is_a_table_and_the_command_that_measures_it() -> Non
     assert format_command(tuning(), "h2").startswith("weft bandwidth h2 --over tcp")
     early = format_tuning(replace(tuning(), ended="interrupted"))
     assert early.splitlines()[1] == "ended early: interrupted; from 12 points"
+
+
+@pytest.mark.parametrize(("ended", "status"), [("", 0), ("interrupted", 1)])
+def test_a_run_that_ended_early_prints_its_recommendation_and_is_no_success(
+    ended: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(PreparedTuning, "run", lambda *_: replace(tuning(), ended=ended))
+    assert main(["tune", "--over", "delay"]) == status
+    assert capsys.readouterr().out.startswith("recommended for throughput")
 
 
 def test_the_confirmation_has_both_values_and_how_much_better() -> None:

@@ -10,7 +10,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import fields
+from typing import Any
 
 from weft import _core
 from weft.errors import InputError
@@ -21,7 +22,6 @@ from weft.measure.peer.server import Address, Server
 from weft.units import parse_rate, parse_size, parse_time
 from weft.wire import MAKE_TOKEN, read_token
 
-_T = TypeVar("_T", int, float)
 UNLIMITED = "unlimited"
 _BOUNDS = ("max_size", "max_duration", "max_rate")
 
@@ -42,12 +42,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _choose_addresses(listen: Sequence[str]) -> list[Address]:
     if not listen:
-        v6 = [("::1", DEFAULT_PORT)] if _has_loopback_v6() else []
+        v6 = [("::1", DEFAULT_PORT)] if has_ipv6_loopback() else []
         return [("127.0.0.1", DEFAULT_PORT), *v6]
     return [_resolve(text) for text in listen]
 
 
-def _has_loopback_v6() -> bool:
+def has_ipv6_loopback() -> bool:
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
@@ -88,33 +88,30 @@ def _check_exposure(
 
 
 def _read_limits(args: argparse.Namespace) -> Limits:
+    """Each limit from the option of its name: `size_bytes` from --max-size, and so on."""
     quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
-    return Limits(
-        size_bytes=_read_bound(args.max_size, lambda t: parse_size(t, "--max-size")),
-        duration_s=_read_bound(args.max_duration, _parse_seconds),
-        rate_bps=_read_bound(args.max_rate, lambda t: parse_rate(t, "--max-rate")),
-        memory_bytes=min(Limits().memory_bytes or quarter, quarter)
-        if args.max_memory is None
-        else _read_bound(args.max_memory, lambda t: parse_size(t, "--max-memory")),
-        sessions=_read_bound(args.max_sessions, lambda t: _parse_number(t, "sessions")),
-        depth=_read_bound(args.max_depth, lambda t: _parse_number(t, "depth")),
-        endpoints=_read_bound(args.max_endpoints, lambda t: _parse_number(t, "endpoints")),
-        threads=_read_bound(args.max_threads, lambda t: _parse_number(t, "threads")),
-    )
+    limits: dict[str, Any] = {"memory_bytes": min(Limits().memory_bytes or quarter, quarter)}
+    for field in fields(Limits):
+        name, _, unit = field.name.partition("_")
+        text: str | None = getattr(args, f"max_{name}")
+        if text is not None:
+            read = _READERS[unit]
+            limits[field.name] = None if text == UNLIMITED else read(text, f"--max-{name}")
+    return Limits(**limits)
 
 
-def _read_bound(text: str | None, read: Callable[[str], _T]) -> _T | None:
-    return None if text is None or text == UNLIMITED else read(text)
-
-
-def _parse_seconds(text: str) -> float:
-    return parse_time(text, "--max-duration") / 1e12
-
-
-def _parse_number(text: str, name: str) -> int:
+def _parse_count(text: str, option: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 32:
-        raise InputError(f"--max-{name} {text!r}", "is not a count", "give a whole number above 0")
+        raise InputError(f"{option} {text!r}", "is not a count", "give a whole number above 0")
     return int(text)
+
+
+_READERS: dict[str, Callable[[str, str], float]] = {
+    "bytes": parse_size,
+    "s": lambda text, option: parse_time(text, option) / 1e12,
+    "bps": parse_rate,
+    "": _parse_count,
+}
 
 
 def _print_text(event: str, news: str | Sequence[Address]) -> None:

@@ -26,7 +26,7 @@ from weft.host.machine.counters import compare_counters, read_counters, tabulate
 from weft.host.machine.examination import read_clock
 from weft.host.machine.noise import HostNoise, watch_noise
 from weft.measure import mpi
-from weft.measure.mpi.job import OPERATIONS
+from weft.measure.mpi.rank_job import OPERATIONS
 from weft.measure.observation import Observation
 from weft.measure.peer.client import LOCAL, Peer
 from weft.measure.peer.endpoint_fields import loop_cpu

@@ -4,7 +4,7 @@ A drawing function draws one quantity on given axes; `figure` makes styled axes,
 `to_png` files of them, `render_report` a whole page.
 """
 
-from weft.plot.quantities import (
+from weft.plot.draw_quantity import (
     PublishedPoint,
     cdf,
     cdf_tail,

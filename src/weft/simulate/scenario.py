@@ -23,8 +23,8 @@ from weft import __version__
 from weft._core import AdapterSpec, ArbTables, CreditSpec, Pattern, SwitchSpec, Transport
 from weft.errors import InputError, locate_errors
 from weft.fabric import Fabric, add_routes, check_reach, read_fabric
+from weft.fabric.fabric_files import build_topology, read_toml
 from weft.fabric.soundness import MAX_LANES
-from weft.fabric.toml_file import build_topology, read_toml
 from weft.simulate.job_traffic import read_jobs
 from weft.simulate.systems import (
     LanePlan,

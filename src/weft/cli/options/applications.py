@@ -229,8 +229,8 @@ def _add_table_action(actions: Actions[Parser], name: str, about: str) -> Parser
 def declare_control(command: Parser) -> None:
     command.description = (
         "A service that tracks registered applications and their connections, programs each port "
-        "with the weights that minimize the total predicted slowdown, and corrects switches that "
-        "drift. See docs/control.md."
+        "with the weights of its policy (by the sizes of jobs, equal, or for the least total "
+        "predicted slowdown), and corrects switches that drift. See docs/control.md."
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
     _declare_service(actions)

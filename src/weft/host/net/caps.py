@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Protocol
 
 from weft.errors import InputError, WeftError
+from weft.host.machine.file_lock import hold_lock_in_folder
 from weft.host.net import ingress, link_ends, namespaces
-from weft.host.net.file_lock import hold_lock_in_folder
 from weft.host.net.link_ends import LinkEnd, SavedEnd
 from weft.host.net.qdisc import TokenBucket
 from weft.host.testbed.wiring import LIMIT_BYTES, MAX_RATE_BPS, MIN_RATE_BPS, choose_burst_bytes

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
+from weft.host.machine.file_lock import hold_lock_in_folder
 from weft.host.net import caps, link_ends, namespaces, qdisc
-from weft.host.net.file_lock import hold_lock_in_folder
 from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.host.testbed.build import Testbed, build_steps, check_possible, plan_testbed

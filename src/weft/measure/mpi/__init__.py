@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weft.errors import InputError
-from weft.measure.mpi import two_sided, windowed
-from weft.measure.mpi.job import REFUSED, Job, LatencyResult, PacedResult, build_job
+from weft.measure.mpi import ping_pong, windowed
+from weft.measure.mpi.rank_job import REFUSED, LatencyResult, PacedResult, RankJob, build_job
 from weft.measure.observation import Counts
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = [
     "REFUSED",
     "Counts",
-    "Job",
     "LatencyResult",
     "Outcome",
     "PacedResult",
+    "RankJob",
     "Ranks",
     "build_job",
     "ranks",
@@ -50,8 +50,8 @@ Result = LatencyResult | PacedResult | Counts | tuple[Counts, Counts]
 
 # What rank 0 does, and what rank 1 does meanwhile.
 PAIRS: Mapping[str, tuple[Callable[..., Result], Callable[..., Counts]]] = {
-    "latency": (two_sided.ping_pong, two_sided.echo),
-    "paced": (two_sided.run_paced, two_sided.echo),
+    "latency": (ping_pong.ping_pong, ping_pong.echo),
+    "paced": (ping_pong.run_paced, ping_pong.echo),
     "bandwidth": (windowed.stream, windowed.sink),
     "bidirectional": (windowed.duplex, windowed.duplex_back),
     "rma": (windowed.time_operations, windowed.offer_memory),
@@ -90,11 +90,11 @@ def respond() -> None:
             comm.send(_run_loop(comm, RESPONDS, job), dest=MEASURES)
 
 
-def _next_job(comm: MPI.Intracomm) -> Job | None:
+def _next_job(comm: MPI.Intracomm) -> RankJob | None:
     """Asleep meanwhile: an MPI library that waits takes a whole CPU from other measurements."""
     while not comm.iprobe(source=MEASURES):
         time.sleep(IDLE_S)
-    job: Job | None = comm.recv(source=MEASURES)
+    job: RankJob | None = comm.recv(source=MEASURES)
     return job
 
 
@@ -121,7 +121,7 @@ class Ranks:
     def current() -> Ranks:
         return Ranks(_world())
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: RankJob) -> Outcome:
         with _fail_together(self._comm):
             self._comm.send(job, dest=RESPONDS)
             result = _run_loop(self._comm, MEASURES, job)
@@ -136,8 +136,8 @@ class Ranks:
         """
         from mpi4py import MPI
 
-        job = Job(test="latency", size_bytes=size_bytes, count=PYTHON_COST_MESSAGES)
-        nothing_sent = two_sided.ping_pong(self._comm, MPI.PROC_NULL, job)
+        job = RankJob(test="latency", size_bytes=size_bytes, count=PYTHON_COST_MESSAGES)
+        nothing_sent = ping_pong.ping_pong(self._comm, MPI.PROC_NULL, job)
         return 2 * nothing_sent.latency.quantile(0.5) / 1000
 
     def describe(self) -> dict[str, str]:
@@ -158,7 +158,7 @@ def _choices(environment: Mapping[str, str]) -> dict[str, str]:
     return {key: environment[key] for key in sorted(environment) if key.startswith(CHOICES)}
 
 
-def _run_loop(comm: MPI.Intracomm, rank: int, job: Job) -> Result:
+def _run_loop(comm: MPI.Intracomm, rank: int, job: RankJob) -> Result:
     loop: Callable[..., Result] = PAIRS[job.test][rank]
     peer = 1 - rank
     if job.warmup:

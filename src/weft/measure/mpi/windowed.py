@@ -25,8 +25,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.measure.mpi.job import ATOMIC_BYTES, CpuTime, Job, LatencyResult, Samples, is_atomic
-from weft.measure.mpi.two_sided import CHUNK, GO_ON, LAST, count_remaining, message, stamp
+from weft.measure.mpi.ping_pong import CHUNK, GO_ON, LAST, count_remaining, message, stamp
+from weft.measure.mpi.rank_job import (
+    ATOMIC_BYTES,
+    CpuTime,
+    LatencyResult,
+    RankJob,
+    Samples,
+    is_atomic,
+)
 from weft.measure.observation import Counts
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
 ACK_TAG = 1
 
 
-def stream(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def stream(comm: MPI.Intracomm, peer: int, job: RankJob) -> Counts:
     """Send with at most `window` messages unacknowledged."""
     halves = [
         _Half(comm, job).add_sends(peer).await_acknowledgements(peer) for _ in range(_halves(job))
@@ -45,14 +52,14 @@ def stream(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     return _drive(halves, job)
 
 
-def duplex(comm: MPI.Intracomm, peer: int, job: Job) -> tuple[Counts, Counts]:
+def duplex(comm: MPI.Intracomm, peer: int, job: RankJob) -> tuple[Counts, Counts]:
     """Send and receive at once, rank 0's side: what was sent and what was received."""
     halves = [_Half(comm, job).add_sends(peer).add_receives(peer) for _ in range(_halves(job))]
     sent = _drive(halves, job)
     return sent, _count_received(sent, halves)
 
 
-def sink(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def sink(comm: MPI.Intracomm, peer: int, job: RankJob) -> Counts:
     """Receive a stream, acknowledging each half window."""
     halves = [
         _Half(comm, job).add_receives(peer).send_acknowledgements(peer) for _ in range(_halves(job))
@@ -60,20 +67,20 @@ def sink(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     return _follow(halves, job)
 
 
-def duplex_back(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def duplex_back(comm: MPI.Intracomm, peer: int, job: RankJob) -> Counts:
     """The other side of `duplex`."""
     halves = [_Half(comm, job).add_sends(peer).add_receives(peer) for _ in range(_halves(job))]
     return _follow(halves, job)
 
 
-def _halves(job: Job) -> int:
+def _halves(job: RankJob) -> int:
     return 1 if job.window == 1 else 2
 
 
 class _Half:
     """Requests that are started together: half the window."""
 
-    def __init__(self, comm: MPI.Intracomm, job: Job) -> None:
+    def __init__(self, comm: MPI.Intracomm, job: RankJob) -> None:
         self._comm, self._job = comm, job
         self._requests: list[MPI.Prequest] = []
         self._ack: MPI.Prequest | None = None
@@ -133,7 +140,7 @@ class _Half:
             request.Free()
 
 
-def _drive(halves: list[_Half], job: Job) -> Counts:
+def _drive(halves: list[_Half], job: RankJob) -> Counts:
     """Start half after half until count or duration, then wait for all of it."""
     started = 0
     cpu, begin = CpuTime.start(), perf_counter_ns()
@@ -153,7 +160,7 @@ def _drive(halves: list[_Half], job: Job) -> Counts:
     )
 
 
-def _numbers(job: Job, per_half: int, halves: int) -> Iterator[tuple[int, int]]:
+def _numbers(job: RankJob, per_half: int, halves: int) -> Iterator[tuple[int, int]]:
     """Numbers of the halves to start; the flag goes to the one before the last ones."""
     until = perf_counter_ns() + job.duration_ns
     total = max(halves, -(-job.count // per_half)) if job.count else None
@@ -165,7 +172,7 @@ def _numbers(job: Job, per_half: int, halves: int) -> Iterator[tuple[int, int]]:
         number += 1
 
 
-def _follow(halves: list[_Half], job: Job) -> Counts:
+def _follow(halves: list[_Half], job: RankJob) -> Counts:
     """Keep every half started until the driving side flags the last."""
     cpu, begin = CpuTime.start(), perf_counter_ns()
     for number, half in enumerate(halves):
@@ -201,7 +208,7 @@ PS_PER_NS = 1000
 DONE_TAG = 2
 
 
-def time_operations(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
+def time_operations(comm: MPI.Intracomm, peer: int, job: RankJob) -> LatencyResult:
     """One operation at a time, from the call to the end of its Flush."""
     with _SharedMemory(comm, peer, job) as memory:
         samples, done = Samples(keep=job.samples), 0
@@ -215,7 +222,7 @@ def time_operations(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
     return LatencyResult(counts=counts, latency=samples.histogram, samples=samples.to_array())
 
 
-def run_operations(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def run_operations(comm: MPI.Intracomm, peer: int, job: RankJob) -> Counts:
     """`window` operations, then one Flush, over and over; rounded up to whole windows."""
     with _SharedMemory(comm, peer, job) as memory:
         done = 0
@@ -226,7 +233,7 @@ def run_operations(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
         return memory.counts(done, perf_counter_ns() - start, cpu)
 
 
-def offer_memory(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def offer_memory(comm: MPI.Intracomm, peer: int, job: RankJob) -> Counts:
     """Offer the memory until the other rank is done; its final bytes are checked there."""
     with _SharedMemory(comm, peer, job):
         comm.recv(source=peer, tag=DONE_TAG)
@@ -236,7 +243,7 @@ def offer_memory(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
 class _SharedMemory:
     """An MPI window on both ranks, and the operations of rank 0 on rank 1's part of it."""
 
-    def __init__(self, comm: MPI.Intracomm, peer: int, job: Job) -> None:
+    def __init__(self, comm: MPI.Intracomm, peer: int, job: RankJob) -> None:
         from mpi4py import MPI
 
         self._comm, self._peer, self._job = comm, peer, job

@@ -28,7 +28,7 @@ from weft.records import Plain
 from weft.records import Row as TableRow
 from weft.records.record_text import format_table
 from weft.toml_table import load_toml
-from weft.tune.rules.curve import LEAST_LEVELS, curve_rules
+from weft.tune.rules.curve_rules import LEAST_LEVELS, curve_rules
 from weft.tune.rules.evidence import (
     WORTH,
     WORTH_PERCENT,

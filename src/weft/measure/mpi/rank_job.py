@@ -1,6 +1,6 @@
 """What the two ranks of an MPI measurement do, and what they observe.
 
-A `Job` goes from rank 0 to rank 1 before each run. Results have the fields of the core's
+A `RankJob` goes from rank 0 to rank 1 before each run. Results have the fields of the core's
 (`weft._core.Counts`, `LatencyResult`, `PacedResult`), so that records are built from either.
 Histograms are in picoseconds; Python's clock gives nanoseconds.
 """
@@ -34,7 +34,7 @@ REFUSED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class RankJob:
     """One run. It ends at `count` messages, or after `duration_ns` when count is 0."""
 
     test: str
@@ -56,10 +56,10 @@ class Job:
         _check(self)
 
 
-def build_job(test: str, settings: Settings, **fields: Any) -> Job:
+def build_job(test: str, settings: Settings, **fields: Any) -> RankJob:
     """The job that a test's settings ask for; `fields` are those of this test."""
     count, duration_ns = settings.until()
-    return Job(
+    return RankJob(
         test=test,
         size_bytes=settings.size_bytes,
         count=count,
@@ -129,7 +129,7 @@ class CpuTime:
         return round((now.user_s - self.user_s) * 1e9), round((now.system_s - self.system_s) * 1e9)
 
 
-def _check(job: Job) -> None:
+def _check(job: RankJob) -> None:
     where = f"{job.test} over mpi"
     if job.test not in TWO_SIDED + ONE_SIDED:
         raise InputError(where, "is unknown", f"use one of {', '.join(TWO_SIDED + ONE_SIDED)}")
@@ -148,7 +148,7 @@ def _check(job: Job) -> None:
         _check_operation(job, where)
 
 
-def _check_operation(job: Job, where: str) -> None:
+def _check_operation(job: RankJob, where: str) -> None:
     if job.operation not in OPERATIONS:
         raise InputError(
             where, f"operation {job.operation!r} is unknown", f"use {', '.join(OPERATIONS)}"
@@ -161,5 +161,5 @@ def _check_operation(job: Job, where: str) -> None:
         )
 
 
-def is_atomic(job: Job) -> bool:
+def is_atomic(job: RankJob) -> bool:
     return job.operation in ("fetch-add", "compare-swap")

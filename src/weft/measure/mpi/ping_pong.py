@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft._core import Histogram
-from weft.measure.mpi.job import CpuTime, Job, LatencyResult, PacedResult, Samples
+from weft.measure.mpi.rank_job import CpuTime, LatencyResult, PacedResult, RankJob, Samples
 from weft.measure.observation import Counts
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HALF_PS_PER_NS = 500
 STAMP = slice(1, 9)
 
 
-def message(job: Job) -> bytearray:
+def message(job: RankJob) -> bytearray:
     """Bytes to send: the flag, then what the seed gives."""
     content = bytearray(random.Random(job.seed).randbytes(job.size_bytes))
     content[0] = GO_ON
@@ -42,7 +42,7 @@ def stamp(content: bytearray, number: int) -> None:
     content[STAMP] = (number + 1).to_bytes(8, "little")[: len(room)]
 
 
-def ping_pong(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
+def ping_pong(comm: MPI.Intracomm, peer: int, job: RankJob) -> LatencyResult:
     """Half the round trip of each message."""
     exchange = _Exchange(comm, peer, job)
     samples, sent, corrupted = Samples(keep=job.samples), 0, 0
@@ -70,7 +70,7 @@ def ping_pong(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
     return LatencyResult(counts=counts, latency=samples.histogram, samples=samples.to_array())
 
 
-def count_remaining(job: Job, done: int, start_ns: int) -> int:
+def count_remaining(job: RankJob, done: int, start_ns: int) -> int:
     """Messages still to send; with a duration, a whole chunk until time is up."""
     if job.count:
         return job.count - done
@@ -80,7 +80,7 @@ def count_remaining(job: Job, done: int, start_ns: int) -> int:
 class _Exchange:
     """The two buffers of a ping-pong and the loop over them."""
 
-    def __init__(self, comm: MPI.Intracomm, peer: int, job: Job) -> None:
+    def __init__(self, comm: MPI.Intracomm, peer: int, job: RankJob) -> None:
         from mpi4py import MPI
 
         self._comm, self._peer = comm, peer
@@ -116,7 +116,7 @@ class _Exchange:
         self.run(1)
 
 
-def echo(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def echo(comm: MPI.Intracomm, peer: int, job: RankJob) -> Counts:
     """Send everything back, until the message flagged as the last."""
     from mpi4py import MPI
 
@@ -135,7 +135,7 @@ def echo(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
 # ---- Open loop --------------------------------------------------------------------------------
 
 
-def run_paced(comm: MPI.Intracomm, peer: int, job: Job) -> PacedResult:
+def run_paced(comm: MPI.Intracomm, peer: int, job: RankJob) -> PacedResult:
     """Messages leave at intended times, whatever became of those before them."""
     flight = _Flight(comm, peer, job)
     cpu, start = CpuTime.start(), perf_counter_ns()
@@ -174,7 +174,7 @@ def _histogram(values_ps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Hi
 class _Flight:
     """A ring of sends and receives; (intended, sent, received) of each message, in ns."""
 
-    def __init__(self, comm: MPI.Intracomm, peer: int, job: Job) -> None:
+    def __init__(self, comm: MPI.Intracomm, peer: int, job: RankJob) -> None:
         from mpi4py import MPI
 
         out = (message(job), MPI.BYTE)
@@ -232,7 +232,7 @@ class _Flight:
 class _Gaps:
     """Nanoseconds from one intended send to the next."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RankJob) -> None:
         self._mean_ns, self._poisson = 1e9 / job.rate, job.poisson
         self._random = random.Random(job.seed)
 

@@ -23,14 +23,12 @@ class EventLoop final : public Partition {
 
   Stop run(Time end, uint64_t max_events) override;
   void read_mail(const Partitions& all, uint32_t window) override;
+  void prefetch(int step) const override;
   void post_operation(uint32_t flow, Time now, int64_t size) override {
     post(flow, now, now, size);
   }
 
  private:
-  // Events ahead whose cache lines are asked for.
-  static constexpr size_t kFar = 12, kNear = 7, kNext = 3, kSoon = 1;
-
   int lane_count() const { return kPlain ? 1 : lanes_; }
   uint32_t lane_bits() const { return kPlain ? 0 : lane_bits_; }
   uint32_t word_count() const { return kPlain ? 1 : words_; }
@@ -153,7 +151,13 @@ class EventLoop final : public Partition {
 
   template <bool kLooks>
   Stop run_events(Time end, uint64_t max_events);
-  void prefetch() const;
+  template <int kStep>
+  void prefetch_events() const;
+  template <int kStep>
+  void prefetch_arrival(uint32_t packet) const;
+  template <int kStep>
+  void prefetch_kick(uint32_t link) const;
+  void prefetch_lane(uint32_t link, uint32_t vl) const;
 };
 
 }  // namespace weft::packet

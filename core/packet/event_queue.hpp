@@ -14,6 +14,7 @@
 #include <cstring>
 #include <memory>
 #include <memory_resource>
+#include <span>
 #include <vector>
 
 #include "packet/time.hpp"
@@ -56,16 +57,18 @@ class SortedEvents {
     *last_++ = event;
   }
 
-  // A slice mostly holds few events, which insertion sorts fastest.
-  void sort() {
-    if (last_ - first_ > kFew) {
-      std::sort(first_, last_, [](const Event& a, const Event& b) { return a.before(b); });
+  // Sorts all but the first `sorted`, which come before the others. A slice mostly holds few
+  // events, which insertion sorts fastest.
+  void sort(size_t sorted) {
+    Event* const first = first_ + sorted;
+    if (last_ - first > kFew) {
+      std::sort(first, last_, [](const Event& a, const Event& b) { return a.before(b); });
       return;
     }
-    for (Event* next = first_; next < last_; ++next) {
+    for (Event* next = first; next < last_; ++next) {
       const Event event = *next;
       Event* at = next;
-      for (; at != first_ && event.before(at[-1]); --at) *at = at[-1];
+      for (; at != first && event.before(at[-1]); --at) *at = at[-1];
       *at = event;
     }
   }
@@ -133,9 +136,12 @@ class EventQueue {
     return active_.front();
   }
 
-  // The event `ahead` places behind the next one, as far as the order is known already.
-  const Event* peek(size_t ahead) const {
-    return active_.size() > ahead ? active_.begin() + ahead : nullptr;
+  // All events before `end`, in their order; the next `push` or `pop` ends their life.
+  std::span<const Event> before(Time end) {
+    if (shift_ != kOneSlice) gather(static_cast<uint64_t>(end - 1) >> shift_);
+    const Event* last = active_.begin();
+    while (last != active_.end() && last->time < end) ++last;
+    return {active_.begin(), last};
   }
 
   // Drops the event that `top` has shown.
@@ -255,14 +261,30 @@ class EventQueue {
 
   [[gnu::noinline]] void advance() {
     active_.clear();
+    gather_next(UINT64_MAX);
+  }
+
+  // The current slice becomes as long as to hold the events of all slots up to `last`.
+  [[gnu::noinline]] void gather(uint64_t last) {
+    if (active_.empty()) active_.clear();
+    while (slot_ < last && gather_next(last)) {
+    }
+  }
+
+  // Adds the events of the next slot that holds any, unless that lies behind `last`.
+  bool gather_next(uint64_t last) {
     const uint64_t gap = next_occupied();
-    uint64_t slot = gap ? slot_ + gap : UINT64_MAX;
+    const uint64_t near = gap ? slot_ + gap : UINT64_MAX;
     const uint64_t far =
         far_.empty() ? UINT64_MAX : static_cast<uint64_t>(far_.front().time) >> shift_;
-    slot_ = slot = std::min(slot, far);
+    const uint64_t slot = std::min(near, far);
+    if (slot > last || slot == UINT64_MAX) return false;
+    slot_ = slot;
+    const size_t sorted = active_.size();
     take_bucket(slot & mask_);
     if (far == slot) take_far();
-    active_.sort();
+    active_.sort(sorted);
+    return true;
   }
 
   [[gnu::noinline]] void take_far() {

@@ -13,6 +13,7 @@
 #include "packet/adapter_send.inl"
 #include "packet/grants.inl"
 #include "packet/link.inl"
+#include "packet/prefetch.inl"
 #include "packet/steady.inl"
 #include "packet/switch.inl"
 
@@ -114,7 +115,6 @@ Partition::Stop EventLoop<kPlain>::run_events(Time end, uint64_t max_events) {
     if (what == kEnd) [[unlikely]]
       return Stop::kEnd;
     queue_.pop();
-    if (!alone_) prefetch();
     now_ = event.time;
     ++events_;
     const uint32_t id = event.what & kIdMask;
@@ -159,53 +159,15 @@ Partition::Stop EventLoop<kPlain>::run_events(Time end, uint64_t max_events) {
   return Stop::kBudget;
 }
 
-// The cache lines of events to come, in four steps: each needs what the one before has brought.
-template <bool kPlain>
-[[gnu::always_inline]] inline void EventLoop<kPlain>::prefetch() const {
-  if (const Event* event = queue_.peek(kFar)) {
-    const uint32_t id = event->what & kIdMask;
-    if (event->what >> kIdBits == kArrive) {
-      __builtin_prefetch(&pool_[id]);
-    } else if (event->what >> kIdBits == kKick) {
-      __builtin_prefetch(&links_[id]);
-      __builtin_prefetch(&out_[id * lane_count()]);
-      __builtin_prefetch(&out_[id * lane_count()].last_ready);
-    }
-  }
-  if (const Event* event = queue_.peek(kNear)) {
-    const uint32_t id = event->what & kIdMask;
-    if (event->what >> kIdBits == kArrive) {
-      const Packet& p = pool_[id];
-      __builtin_prefetch(&links_[p.in_link]);
-      __builtin_prefetch(&in_[p.in_link * lane_count() + p.vl]);
-    } else if (event->what >> kIdBits == kKick) {
-      __builtin_prefetch(&waiting_[id * lane_count() * word_count()]);
-      const uint32_t queue = links_[id].active_queue;
-      if (queue != kNone && !has_virtual_queues()) __builtin_prefetch(&in_[queue]);
-    }
-  }
-  if (const Event* event = queue_.peek(kNext); event && event->what >> kIdBits == kArrive) {
-    const Packet& p = pool_[event->what & kIdMask];
-    const Link& link = links_[p.in_link];
-    if (!link.to_switch) {
-      __builtin_prefetch(&sinks_[p.flow]);
-      __builtin_prefetch(&flows_[p.flow]);
-    } else if (next_hop_) {
-      __builtin_prefetch(&next_hop_[size_t{index_[link.to]} * hosts_ + p.dst]);
-    }
-  }
-  if (const Event* event = queue_.peek(kSoon); event && event->what >> kIdBits == kArrive) {
-    const Packet& p = pool_[event->what & kIdMask];
-    const Link& link = links_[p.in_link];
-    const uint32_t out = link.to_switch ? route(link.to, p) : kNone;
-    if (out == kNone) return;
-    __builtin_prefetch(&links_[out]);
-    __builtin_prefetch(&out_[out * lane_count()]);
-    __builtin_prefetch(&out_[out * lane_count()].last_ready);
-  }
+void Partition::take_step(int step, const Partitions& all, uint32_t window, Time end) {
+  if (step == 0) return prefetch_mail(all, window - 1);
+  if (step == kSteps - 1) return run_window(end);
+  if (step == 1) begin_window(all, window, end);
+  prefetch(step - 1);
 }
 
-void Partition::run_window(const Partitions& all, uint32_t window, Time end) {
+// Reads the mail of the last window; what happens in this one is then in the queue.
+void Partition::begin_window(const Partitions& all, uint32_t window, Time end) {
   read_mail(all, window - 1);
   sending_ = &outbox_[window & 1];
   for (uint64_t bits = sending_->not_empty; bits; bits &= bits - 1) {
@@ -215,6 +177,10 @@ void Partition::run_window(const Partitions& all, uint32_t window, Time end) {
   }
   sending_->not_empty = 0;
   mail_time_ = kNever;
+  window_events_ = queue_.before(end);
+}
+
+void Partition::run_window(Time end) {
   const uint64_t before = events_;
   run(end, UINT64_MAX);
   if (events_ != before) last_event_ = now_;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -57,8 +58,11 @@ class Partition {
   virtual Stop run(Time end, uint64_t max_events) = 0;
 
   // ---- Windows of several partitions ----
-  // Runs one window: reads the mail of the last one, handles the events before `end`.
-  void run_window(const Partitions& all, uint32_t window, Time end);
+  // A window takes steps: the mail of the last one is read, memory is asked for what the events
+  // before `end` read, and these are handled. One thread takes the steps of several partitions in
+  // turn, so that memory works for some while another runs.
+  static constexpr int kSteps = 6;
+  void take_step(int step, const Partitions& all, uint32_t window, Time end);
   // Takes in what the others sent in that window.
   virtual void read_mail(const Partitions& all, uint32_t window) = 0;
   // All have read their mail.
@@ -121,6 +125,11 @@ class Partition {
     uint64_t not_empty = 0;  // partitions (bits)
   };
 
+  void prefetch_mail(const Partitions& all, uint32_t window) const;
+  void begin_window(const Partitions& all, uint32_t window, Time end);
+  void run_window(Time end);
+  virtual void prefetch(int step) const = 0;
+
   void schedule(Time t, What what, uint32_t id) { queue_.push(t, what << kIdBits | id); }
   uint8_t lane_of(uint32_t node, uint32_t in_port, uint32_t out_port, int sl) const;
   const Mail* find_mail(const Partition& sender, uint32_t window) const;
@@ -153,6 +162,7 @@ class Partition {
   Outbox outbox_[2];
   Outbox* sending_ = nullptr;  // of the window that runs
   Time mail_time_ = kNever;
+  std::span<const Event> window_events_;  // valid until the window runs
   std::unique_ptr<Steady> steady_;
 
   // The fabric, which all partitions share.

@@ -348,7 +348,7 @@ void Simulation::run_burst(uint64_t until, int most_threads) {
   bool stop = false;
   const auto work = [&](const std::vector<Partition*>& share) {
     while (!stop) {
-      for (Partition* partition : share) run_window(*partition);
+      run_window(share);
       barrier->meet([&] { stop = plan_window(until); });
     }
   };
@@ -369,11 +369,20 @@ void Simulation::run_burst(uint64_t until, int most_threads) {
   work(shares[0]);
 }
 
-void Simulation::run_window(Partition& partition) {
-  try {
-    partition.run_window(partitions_, window_, window_end_);
-  } catch (...) {
-    errors_[partition.number()] = std::current_exception();
+// Each partition is one step ahead of the one after it; the last step of all is to run.
+void Simulation::run_window(const std::vector<Partition*>& share) {
+  for (size_t turn = 0; turn < share.size() + Partition::kSteps - 1; ++turn) {
+    for (int step = Partition::kSteps - 1; step >= 0; --step) {
+      const size_t place = turn - static_cast<size_t>(step);
+      if (place >= share.size()) continue;  // before the first or behind the last
+      Partition& partition = *share[place];
+      if (errors_[partition.number()]) continue;
+      try {
+        partition.take_step(step, partitions_, window_, window_end_);
+      } catch (...) {
+        errors_[partition.number()] = std::current_exception();
+      }
+    }
   }
 }
 

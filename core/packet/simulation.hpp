@@ -129,7 +129,7 @@ class Simulation {
   Status run_windows(uint64_t max_events);
   bool runs_alone();
   void run_burst(uint64_t until, int most_threads);
-  void run_window(Partition& partition);
+  void run_window(const std::vector<Partition*>& share);
   bool plan_window(uint64_t until);
   void take_samples(Time next);
   void account_window();

@@ -10,14 +10,14 @@
 
 namespace weft::packet {
 
+// The port by which a packet leaves a switch, or kNone.
 template <bool kPlain>
 inline uint32_t EventLoop<kPlain>::route(uint32_t node, const Packet& p) const {
   const size_t at = size_t{index_[node]} * hosts_ + p.dst;
   const uint32_t group = has_wide_routes() ? next_hop_wide_[at] : next_hop_[at];
   if (group == (has_wide_routes() ? kNoRouteWide : kNoRoute)) return kNone;
   const uint32_t first = group_start_[group], ports = group_start_[group + 1] - first;
-  const uint32_t choice = choose_port(run_.first_flow + p.flow, node, ports);
-  return out_link_[port_base_[node] + group_ports_[first + choice] - 1];
+  return group_ports_[first + choose_port(run_.first_flow + p.flow, node, ports)];
 }
 
 template <bool kPlain>
@@ -30,15 +30,16 @@ template <bool kPlain>
 inline void EventLoop<kPlain>::arrive_at_switch(uint32_t packet) {
   Packet& p = pool_[packet];
   const Link& from = links_[p.in_link];
-  p.out_link = route(from.to, p);
-  if (p.out_link == kNone) broken("no route", p.in_link, p);
+  const uint32_t port = route(from.to, p);
+  if (port == kNone) broken("no route", p.in_link, p);
+  p.out_link = out_link_[port_base_[from.to] + port - 1];
   // A faster output must not run out of bytes: it starts late enough to end with the input.
   if (links_[p.out_link].ps_per_byte_q24 < from.ps_per_byte_q24) {
     const Time lag = from.ser(p.wire_bytes) - links_[p.out_link].ser(p.wire_bytes);
     const Time earliest = p.arrived + lag + switch_.latency;
     if (earliest > now_) return schedule(earliest, kArrive, packet);
   }
-  p.out_vl = lane_at(from.to, from.to_in + 1, links_[p.out_link].port, p.sl());
+  p.out_vl = lane_at(from.to, from.to_in + 1, port, p.sl());
   InLane& in = in_lane(p.in_link, p.vl);
   in.used += p.blocks();
   if (run_.check_invariants && in.used > in.capacity) broken("buffer over capacity", p.in_link, p);

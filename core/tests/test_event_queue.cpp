@@ -57,6 +57,15 @@ int differences(uint64_t seed, int width_log2, int buckets_log2, int steps, int 
     }
     // Looking at the next time must not change what a later, earlier push does.
     if (rng.next() % 2) wrong += queue.top().time != reference.begin()->first;
+    if (rng.next() % 16 == 0) {
+      const Time end = now + 1 + delay(rng, width_log2, buckets_log2);
+      auto expected = reference.begin();
+      for (const Event& event : queue.before(end)) {
+        wrong += event.time >= end || event.what != expected->second;
+        ++expected;
+      }
+      wrong += expected != reference.lower_bound(end);
+    }
     if (rng.next() % 8 == 0) continue;
     const Event event = take(queue);
     wrong += event.time != reference.begin()->first || event.what != reference.begin()->second;

@@ -63,7 +63,7 @@ def wide(quick: bool) -> list[Figure]:
 
 def _gain(fabric: Fabric, case: Case, seed: int) -> PlanComparison:
     rng = np.random.default_rng(seed)
-    convex = draw_models(rng, case.applications)["convex"]
+    convex = draw_models(rng, case.applications)["convex"].to_models()
     named = {f"app{n}": model for n, model in enumerate(convex)}
     ring = [one for name in named for one in _ring(rng, fabric, name, case.instances)]
     return compare_plans(build_policy(named, PORT, LEVELS), ring)

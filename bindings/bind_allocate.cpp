@@ -44,14 +44,14 @@ struct Allocator {
              const Input<int64_t>& units, const Input<int64_t>& budget,
              const InOut<int64_t>& weights, const InOut<double>& objective,
              const InOut<double>& gap, const InOut<double>& multiplier, double tolerance,
-             int64_t nodes, double programme_steps) {
+             int64_t nodes, double programme_steps, size_t threads) {
     const weft::allocate::Ports ports{span_of(offsets), span_of(applications), span_of(units),
                                       span_of(budget)};
     const weft::allocate::Answer answer{span_of(weights), span_of(objective), span_of(gap),
                                         span_of(multiplier)};
     nb::gil_scoped_release release;
     const std::lock_guard<std::mutex> alone(busy);
-    solver.solve(ports, answer, {tolerance, nodes, programme_steps});
+    solver.solve(ports, answer, {tolerance, nodes, programme_steps}, threads);
   }
 };
 
@@ -66,5 +66,5 @@ void bind_allocate(nb::module_& m) {
       .def("solve", &Allocator::solve, "offsets"_a, "applications"_a, "units"_a, "budget"_a,
            "weights"_a.noconvert(), "objective"_a.noconvert(), "gap"_a.noconvert(),
            "multiplier"_a.noconvert(), "tolerance"_a = limits.tolerance, "nodes"_a = limits.nodes,
-           "programme_steps"_a = limits.programme_steps);
+           "programme_steps"_a = limits.programme_steps, "threads"_a = 1);
 }

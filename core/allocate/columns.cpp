@@ -18,6 +18,8 @@ namespace weft::allocate {
 namespace {
 
 constexpr double kMost = std::numeric_limits<double>::infinity();
+// So close, a last step is as good as exact: few applications reach an end of their range by it.
+constexpr double kGuessed = 0.03;
 
 // Four columns; the compiler makes two of two where the processor has no more.
 typedef double Four __attribute__((vector_size(32)));
@@ -64,7 +66,8 @@ WEFT_INLINE void choose(size_t (&chosen)[4], const int32_t* applications, size_t
 // The values of columns before `count`, and `none` after it.
 WEFT_INLINE void keep(Four& values, size_t i, size_t count, double none) {
   if (i + 4 <= count) return;
-  for (size_t k = count - i; k < 4; ++k) values[k] = none;
+  const Four place = {0, 1, 2, 3}, others = {none, none, none, none};
+  values = place < static_cast<double>(count - i) ? values : others;
 }
 
 WEFT_INLINE double add(const Four& part) {
@@ -209,16 +212,18 @@ WEFT_WIDE double guess_multiplier(const Knees& columns, size_t count, double spa
       slopes += rate;
     }
     const double excess = add(shares) - spare, slope = add(slopes);
-    if (!(slope > 0) || std::abs(excess) <= 1e-9 * spare) break;
+    if (!(slope > 0)) break;
     m += excess / slope;
+    if (std::abs(excess) <= kGuessed * spare) break;
   }
   return m;
 }
 
-WEFT_WIDE void hinge_shares(const HingeColumns& columns, size_t count, double r) {
+WEFT_WIDE Shares hinge_shares(const HingeColumns& columns, size_t count, double r) {
+  const Four none = {0, 0, 0, 0};
+  Four shares = none, slopes = none;
   for (size_t i = 0; i < count; i += 4) {
-    Four x, high, slope = {0, 0, 0, 0};
-    const Four none = {0, 0, 0, 0};
+    Four x, high, slope = none;
     load(x, columns.low + i);
     for (int32_t j = 0; j < columns.pieces; ++j) {
       const size_t at = static_cast<size_t>(j) * columns.stride + i;
@@ -234,9 +239,13 @@ WEFT_WIDE void hinge_shares(const HingeColumns& columns, size_t count, double r)
     load(high, columns.high + i);
     slope = x < high ? slope : none;
     x = x < high ? x : high;
-    store(columns.slope + i, slope);
     store(columns.x + i, x);
+    keep(x, i, count, 0);
+    keep(slope, i, count, 0);
+    shares += x;
+    slopes += slope;
   }
+  return {add(shares), add(slopes)};
 }
 
 namespace {
@@ -342,10 +351,11 @@ WEFT_WIDE void polynomial_units(const PolynomialUnits& polynomials, size_t count
   round_units(polynomials, count);
 }
 
-WEFT_WIDE void polynomial_shares(const PolynomialColumns& columns, size_t count, double m) {
+WEFT_WIDE Shares polynomial_shares(const PolynomialColumns& columns, size_t count, double m) {
+  const Four none = {0, 0, 0, 0};
+  Four shares = none, slopes = none;
   for (size_t i = 0; i < count; i += 4) {
     Four c1, c2, c3, low, high;
-    const Four none = {0, 0, 0, 0};
     load(c1, columns.c1 + i);
     load(c2, columns.c2 + i);
     load(c3, columns.c3 + i);
@@ -362,23 +372,32 @@ WEFT_WIDE void polynomial_shares(const PolynomialColumns& columns, size_t count,
     const Four under = c2 > 0 ? c2 + bend : 3 * c3 + 1e-300;
     const Four root = over / under;
     const Four steep = 0.5 / (bend + 1e-300);
-    const Four x = root > low ? root : low;
-    const Four rise = root > low ? steep : none;
-    store(columns.slope + i, x < high ? rise : none);
-    store(columns.x + i, x < high ? x : high);
+    Four x = root > low ? root : low;
+    Four slope = root > low ? steep : none;
+    slope = x < high ? slope : none;
+    x = x < high ? x : high;
+    store(columns.x + i, x);
+    keep(x, i, count, 0);
+    keep(slope, i, count, 0);
+    shares += x;
+    slopes += slope;
   }
+  return {add(shares), add(slopes)};
 }
 
-WEFT_WIDE void straight_shares(const PolynomialColumns& columns, size_t count, double m) {
-  const Four none = {0, 0, 0, 0};
+WEFT_WIDE double straight_shares(const PolynomialColumns& columns, size_t count, double m) {
+  Four shares = {0, 0, 0, 0};
   for (size_t i = 0; i < count; i += 4) {
     Four c1, low, high;
     load(c1, columns.c1 + i);
     load(low, columns.low + i);
     load(high, columns.high + i);
-    store(columns.x + i, -c1 > m ? high : low);
-    store(columns.slope + i, none);
+    Four x = -c1 > m ? high : low;
+    store(columns.x + i, x);
+    keep(x, i, count, 0);
+    shares += x;
   }
+  return add(shares);
 }
 
 WEFT_WIDE double greatest_excess(const FarEnds& columns, size_t count, double m) {

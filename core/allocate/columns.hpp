@@ -71,14 +71,19 @@ struct PolynomialRanges {
 };
 Bracket bracket_polynomials(const PolynomialRanges& columns, size_t count);
 
-// Shares x at r = 1/sqrt(m) and their slopes by r.
+// What some columns take together, and the slope of that.
+struct Shares {
+  double total = 0, slope = 0;
+};
+
+// Shares x at r = 1/sqrt(m); the slope is by r.
 struct HingeColumns {
   const double *t, *s, *low, *high;
-  double *x, *slope;
+  double* x;
   size_t stride;
   int32_t pieces;
 };
-void hinge_shares(const HingeColumns& columns, size_t count, double r);
+Shares hinge_shares(const HingeColumns& columns, size_t count, double r);
 
 // Whole units of the shares x on a grid of `units`: x rounded down, and one more where that saves
 // more than `worth`. `next` and `last` are what one unit more and the last one save, without bound
@@ -101,13 +106,13 @@ struct PolynomialUnits {
 };
 void polynomial_units(const PolynomialUnits& polynomials, size_t count);
 
-// Shares x at the multiplier m and their slopes by -m.
+// Shares x at the multiplier m; the slope is by -m, and 0 for straight ones.
 struct PolynomialColumns {
   const double *c1, *c2, *c3, *low, *high;
-  double *x, *slope;
+  double* x;
 };
-void polynomial_shares(const PolynomialColumns& columns, size_t count, double m);
-void straight_shares(const PolynomialColumns& columns, size_t count, double m);
+Shares polynomial_shares(const PolynomialColumns& columns, size_t count, double m);
+double straight_shares(const PolynomialColumns& columns, size_t count, double m);
 
 // By how much the cost D(w) + m w/U of polynomials that bend down is above that at the end of
 // their range, at most; the range is `spare` units long.

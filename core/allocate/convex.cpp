@@ -56,46 +56,40 @@ void Workspace::find_ranges(const Grid& grid) {
   least_ = std::min(least_, -1e-9);
 }
 
-void Workspace::evaluate_hinges(double r) {
+Shares Workspace::evaluate_hinges(double r) {
   Columns& c = columns_;
-  hinge_shares({c.t.data(), c.s.data(), c.low.data(), c.high.data(), c.x.data(), c.slope.data(),
-                c.x.size(), c.pieces},
-               c.hinges, r);
+  return hinge_shares(
+      {c.t.data(), c.s.data(), c.low.data(), c.high.data(), c.x.data(), c.x.size(), c.pieces},
+      c.hinges, r);
 }
 
 PolynomialColumns Workspace::polynomials_from(size_t at) {
   Columns& c = columns_;
-  return {c.c1.data() + at,   c.c2.data() + at, c.c3.data() + at,   c.low.data() + at,
-          c.high.data() + at, c.x.data() + at,  c.slope.data() + at};
+  return {c.c1.data() + at,  c.c2.data() + at,   c.c3.data() + at,
+          c.low.data() + at, c.high.data() + at, c.x.data() + at};
 }
 
-void Workspace::evaluate_polynomials(double m) {
+Shares Workspace::evaluate_polynomials(double m) {
   const Columns& c = columns_;
-  polynomial_shares(polynomials_from(c.hinges), c.straight - c.hinges, m);
-  straight_shares(polynomials_from(c.straight), c.count - c.straight, m);
+  Shares shares = polynomial_shares(polynomials_from(c.hinges), c.straight - c.hinges, m);
+  shares.total += straight_shares(polynomials_from(c.straight), c.count - c.straight, m);
+  return shares;
 }
 
 // Sum of shares at the multiplier m = 1/r^2; its slope by m, or by r if all curves are hinges.
 double Workspace::total(double m, double r) {
   const Columns& c = columns_;
-  const size_t others = c.count - c.hinges;
-  double shares = 0, by_r = 0, by_m = 0;
-  if (c.hinges > 0) {
-    if (m < 0) {
-      std::copy_n(c.high.begin(), c.hinges, columns_.x.begin());
-    } else {
-      evaluate_hinges(r);
-      by_r = sum(c.slope.data(), c.hinges);
-    }
-    shares += sum(c.x.data(), c.hinges);
+  const bool has_polynomials = c.count > c.hinges;
+  Shares hinges, polynomials;
+  if (c.hinges > 0 && m < 0) {
+    std::copy_n(c.high.begin(), c.hinges, columns_.x.begin());
+    hinges.total = sum(c.high.data(), c.hinges);
+  } else if (c.hinges > 0) {
+    hinges = evaluate_hinges(r);
   }
-  if (others > 0) {
-    evaluate_polynomials(m);
-    by_m = sum(c.slope.data() + c.hinges, others);
-    shares += sum(c.x.data() + c.hinges, others);
-  }
-  slope_ = others > 0 ? by_m + 0.5 * r * r * r * by_r : by_r;
-  return shares;
+  if (has_polynomials) polynomials = evaluate_polynomials(m);
+  slope_ = has_polynomials ? polynomials.slope + 0.5 * r * r * r * hinges.slope : hinges.slope;
+  return hinges.total + polynomials.total;
 }
 
 // With straight lines: the steepest ones take what the curves leave at their slope, if they can.
@@ -223,14 +217,17 @@ double Workspace::total_slowdown() {
   const std::vector<double>& values = c.in_order ? c.value : c.other;
   if (!c.in_order)
     for (size_t at = 0; at < c.count; ++at) c.other[static_cast<size_t>(c.item[at])] = c.value[at];
-  double total = 0;
-  for (size_t i = 0; i < c.count; ++i) total += values[i];
-  return total;
+  return sum(values.data(), c.count);
+}
+
+const Curve& Workspace::curve_at(size_t at) const {
+  const int32_t* const applications = columns_.applications;
+  return applications ? models_[static_cast<size_t>(applications[at])] : *columns_.curve[at];
 }
 
 void Workspace::move(size_t at, int64_t units, const Grid& grid) {
   Columns& c = columns_;
-  const Curve& curve = *c.curve[at];
+  const Curve& curve = curve_at(at);
   const double w = c.w[at] += static_cast<double>(units);
   c.value[at] = slowdown(curve, w * grid.unit);
   if (units > 0) {
@@ -289,7 +286,7 @@ double Workspace::gain_of_more(const Grid& grid) const {
   double most = extremes_.most_next;
   if (extremes_.least_next > -kInfinity) return most;
   for (size_t at = 0; at < c.count; ++at)
-    if (c.next[at] == -kInfinity) most = std::max(most, gain(*c.curve[at], c.w[at], grid));
+    if (c.next[at] == -kInfinity) most = std::max(most, gain(curve_at(at), c.w[at], grid));
   return most;
 }
 

@@ -49,9 +49,8 @@ void Workspace::reserve(size_t applications) {
   if (c.x.size() >= applications) return;
   for (auto* pieces : {&c.t, &c.s, &c.p, &c.q})
     pieces->resize(applications * static_cast<size_t>(c.pieces));
-  for (auto* column :
-       {&c.c0, &c.c1, &c.c2, &c.c3, &c.low_units, &c.high_units, &c.low, &c.high, &c.knee, &c.rate,
-        &c.x, &c.slope, &c.other, &c.w, &c.value, &c.next, &c.last})
+  for (auto* column : {&c.c0, &c.c1, &c.c2, &c.c3, &c.low_units, &c.high_units, &c.low, &c.high,
+                       &c.knee, &c.rate, &c.x, &c.other, &c.w, &c.value, &c.next, &c.last})
     column->resize(applications);
   c.curve.resize(applications);
   c.item.resize(applications);
@@ -62,13 +61,13 @@ void Workspace::reserve(size_t applications) {
 double Workspace::sum_floors(std::span<const int32_t> applications, const Grid& grid) {
   if (grid_units_ != grid.units) std::fill(floors_.begin(), floors_.end(), 0.0);
   grid_units_ = grid.units;
-  double sum = 0;
+  int64_t sum = 0;  // whole numbers: they add up faster, and as exactly
   for (const int32_t application : applications) {
     const auto i = static_cast<size_t>(application);
     if (floors_[i] == 0) put_on_grid(i, grid);
-    sum += floors_[i];
+    sum += static_cast<int64_t>(floors_[i]);
   }
-  return sum;
+  return static_cast<double>(sum);
 }
 
 void Workspace::put_on_grid(size_t application, const Grid& grid) {
@@ -109,7 +108,7 @@ std::span<const int32_t> Workspace::order(std::span<const int32_t> applications)
 bool Workspace::solve_port(std::span<const int32_t> applications, int64_t budget, double spare,
                            const Grid& grid) {
   Columns& c = columns_;
-  const int32_t* const ordered = order(applications).data();
+  const int32_t* const ordered = c.applications = order(applications).data();
   gather_hinges(
       {ordered, models_.pieces(), floors_.data(), spare, c.t.data(), c.s.data(), c.p.data(),
        c.q.data(), c.low_units.data(), c.high_units.data(), c.x.size(), c.pieces},
@@ -120,7 +119,6 @@ bool Workspace::solve_port(std::span<const int32_t> applications, int64_t budget
                                c.low_units.data() + from, c.high_units.data() + from},
                               c.count - from);
   if (bends_ && !(sum(c.high_units.data(), c.count) >= static_cast<double>(budget))) return false;
-  for (size_t at = 0; at < c.count; ++at) c.curve[at] = &models_[static_cast<size_t>(ordered[at])];
   solve_columns(budget, grid, kAnywhere);
   return true;
 }
@@ -133,6 +131,7 @@ bool Workspace::solve_convex(std::span<Item> items, int64_t budget, const Grid& 
     most += item.convex_high;
   }
   if (budget < least || budget > most) return false;
+  columns_.applications = nullptr;
   fill_columns(items);
   solve_columns(budget, grid, start);
   for (size_t at = 0; at < columns_.count; ++at)

@@ -1,8 +1,11 @@
 #include "allocate/solve.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "allocate/workspace.hpp"
@@ -10,6 +13,10 @@
 
 namespace weft::allocate {
 namespace {
+
+// A thread takes some 50 us to start, an application of a port some 50 ns.
+constexpr size_t kApplicationsPerThread = 16384;
+constexpr size_t kPortsAtOnce = 16;
 
 std::string port_name(size_t port) {
   return "port " + std::to_string(port);
@@ -84,25 +91,52 @@ double solve_items(Workspace& work, int64_t budget, const Grid& grid, const Limi
 
 }  // namespace
 
-Solver::Solver(const Models& models)
-    : models_(models), work_(std::make_unique<Workspace>(models)) {}
+Solver::Solver(const Models& models) : models_(models) {}
 Solver::~Solver() = default;
 
-void Solver::solve(const Ports& ports, const Answer& answer, const Limits& limits) {
+void Solver::solve(const Ports& ports, const Answer& answer, const Limits& limits, size_t threads) {
   check_arrays(ports, answer);
+  const size_t count = ports.units.size();
   size_t most = 0;
-  for (size_t port = 0; port < ports.units.size(); ++port) {
+  for (size_t port = 0; port < count; ++port) {
     check_port(ports, port, models_.size());
     most = std::max(most, static_cast<size_t>(ports.offsets[port + 1] - ports.offsets[port]));
   }
-  Workspace& work = *work_;
-  work.reserve(most);
-  for (size_t port = 0; port < ports.units.size(); ++port) solve_port(ports, port, answer, limits);
+  threads = std::clamp<size_t>(ports.applications.size() / kApplicationsPerThread, 1,
+                               std::max<size_t>(threads, 1));
+  while (works_.size() < threads) works_.push_back(std::make_unique<Workspace>(models_));
+  std::atomic<size_t> next = 0;
+  std::vector<size_t> reached(threads, count);
+  std::vector<std::exception_ptr> errors(threads);
+  const auto work = [&](size_t thread) {
+    try {
+      works_[thread]->reserve(most);
+      for (size_t first; (first = next.fetch_add(kPortsAtOnce)) < count;)
+        for (size_t port = first; port < std::min(first + kPortsAtOnce, count); ++port) {
+          reached[thread] = port;
+          solve_port(*works_[thread], ports, port, answer, limits);
+        }
+      reached[thread] = count;
+    } catch (...) {
+      errors[thread] = std::current_exception();
+      next = count;
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    try {
+      for (size_t thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+    } catch (const std::exception&) {  // no more can be started: those that were do the work
+    }
+    work(0);
+  }
+  const auto failed = std::min_element(reached.begin(), reached.end()) - reached.begin();
+  if (errors[static_cast<size_t>(failed)])
+    std::rethrow_exception(errors[static_cast<size_t>(failed)]);
 }
 
-void Solver::solve_port(const Ports& ports, size_t port, const Answer& answer,
-                        const Limits& limits) {
-  Workspace& work = *work_;
+void Solver::solve_port(Workspace& work, const Ports& ports, size_t port, const Answer& answer,
+                        const Limits& limits) const {
   const Grid grid(ports.units[port]);
   const int64_t budget = ports.budget[port];
   const auto first = static_cast<size_t>(ports.offsets[port]);

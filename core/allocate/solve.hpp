@@ -27,9 +27,11 @@
 // more.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "allocate/model.hpp"
 
@@ -59,18 +61,23 @@ struct Limits {
 
 class Workspace;
 
-// Solves ports in turn; keeps its memory from call to call, so that ports allocate nothing.
+// Keeps its memory from call to call, so that ports allocate nothing.
 class Solver {
  public:
   explicit Solver(const Models& models);
   ~Solver();
-  void solve(const Ports& ports, const Answer& answer, const Limits& limits = {});
+
+  // On up to `threads` threads where ports are many. Answers do not depend on their number, nor
+  // does the error where several ports have one: that of the first is thrown.
+  void solve(const Ports& ports, const Answer& answer, const Limits& limits = {},
+             size_t threads = 1);
 
  private:
-  void solve_port(const Ports& ports, size_t port, const Answer& answer, const Limits& limits);
+  void solve_port(Workspace& work, const Ports& ports, size_t port, const Answer& answer,
+                  const Limits& limits) const;
 
   const Models& models_;
-  std::unique_ptr<Workspace> work_;
+  std::vector<std::unique_ptr<Workspace>> works_;  // of each thread
 };
 
 }  // namespace weft::allocate

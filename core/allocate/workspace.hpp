@@ -21,10 +21,11 @@ struct Columns {
   std::vector<double> c0, c1, c2, c3;                    // polynomials
   std::vector<double> low_units, high_units, low, high;  // range, in units and in shares
   std::vector<double> knee, rate;                        // of polynomials: -D' and 1/D'' at low
-  std::vector<double> x, slope, other;  // share, its slope; shares at the bracket's other end
-  std::vector<double> w, value;         // the answer, its slowdown
-  std::vector<double> next, last;       // gain of the unit after w, of the last unit of w
-  std::vector<const Curve*> curve;
+  std::vector<double> x, other;                          // shares; those at the bracket's other end
+  std::vector<double> w, value;                          // the answer, its slowdown
+  std::vector<double> next, last;              // gain of the unit after w, of the last unit of w
+  std::vector<const Curve*> curve;             // of given ranges
+  const int32_t* applications = nullptr;       // of a port, else null
   std::vector<int32_t> item;                   // that a column belongs to, unless they are in order
   size_t hinges = 0, straight = 0, count = 0;  // the first straight one is at `straight`
   bool in_order = true;
@@ -79,13 +80,14 @@ class Workspace {
   double first_guess(double share);
   double total(double m, double r);
   double total_at(double v, bool by_r);
-  void evaluate_hinges(double r);
-  void evaluate_polynomials(double m);
+  Shares evaluate_hinges(double r);
+  Shares evaluate_polynomials(double m);
   PolynomialColumns polynomials_from(size_t at);
   void interpolate(double share);
   void round(int64_t budget, const Grid& grid);
   void round_hinges(const Grid& grid);
   void round_polynomials(const Grid& grid);
+  const Curve& curve_at(size_t at) const;
   void move(size_t at, int64_t units, const Grid& grid);
   bool exchange(const Grid& grid);
   double gap_at(std::span<const Item> items, double m, const Grid& grid) const;

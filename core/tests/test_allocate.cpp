@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "allocate/solve.hpp"
@@ -200,6 +201,64 @@ TEST(an_application_that_is_at_a_port_twice_has_two_parts) {
   Solver(models).solve(ports, {weights, objective, gap, multiplier});
   CHECK(weights[0] == 50 && weights[1] == 50);
   CHECK(gap[0] == 0);
+}
+
+// Ports of 8 of 40 applications, convex ones and others; floors of the last take most of a link.
+struct ManyPorts {
+  Case problem;
+  std::vector<int64_t> offsets = {0}, units;
+  std::vector<int32_t> applications;
+
+  explicit ManyPorts(size_t count) {
+    weft::Rng rng(3);
+    for (int i = 0; i < 39; ++i) {
+      std::vector<double> c(1 + rng.next() % 4);
+      for (double& x : c) x = 10 * rng.uniform() - 5;
+      if (i % 4 == 0)
+        problem.add(Kind::kPolynomial, 0.1 * rng.uniform(), c);
+      else
+        problem.add(Kind::kHinges, 0.1 * rng.uniform(), {0.3 + 0.7 * rng.uniform(), 1.0});
+    }
+    problem.add(Kind::kHinges, 0.6, {1.0, 1.0});
+    for (size_t port = 0; port < count; ++port) {
+      for (int i = 0; i < 8; ++i) applications.push_back(static_cast<int32_t>(rng.next() % 39));
+      offsets.push_back(static_cast<int64_t>(applications.size()));
+      units.push_back(100 + static_cast<int64_t>(port % 3));
+    }
+  }
+
+  std::vector<double> solve(size_t threads) const {
+    const Models models = problem.models();
+    std::vector<int64_t> weights(applications.size());
+    std::vector<double> objective(units.size()), gap(units.size()), multiplier(units.size());
+    Solver(models).solve({offsets, applications, units, units},
+                         {weights, objective, gap, multiplier}, {}, threads);
+    std::vector<double> all(weights.begin(), weights.end());
+    for (const auto* values : {&objective, &gap, &multiplier})
+      all.insert(all.end(), values->begin(), values->end());
+    return all;
+  }
+};
+
+TEST(many_ports_have_the_same_answers_with_1_2_3_and_7_threads) {
+  const ManyPorts ports(8 * 16384 / 8);
+  const std::vector<double> alone = ports.solve(1);
+  for (const size_t threads : {2, 3, 7}) CHECK(ports.solve(threads) == alone);
+}
+
+TEST(of_several_ports_that_cannot_be_split_the_first_is_named_with_several_threads) {
+  ManyPorts ports(8 * 16384 / 8);
+  for (const size_t port : {9000, 4001, 15000})  // two floors of 0.6
+    for (size_t i = 0; i < 2; ++i) ports.applications[8 * port + i] = 39;
+  for (const size_t threads : {1, 2, 3, 7}) {
+    std::string where;
+    try {
+      ports.solve(threads);
+    } catch (const weft::Error& error) {
+      where = error.what();
+    }
+    CHECK(where.find("port 4001") != std::string::npos);
+  }
 }
 
 TEST(what_cannot_be_split_is_refused) {

@@ -542,7 +542,11 @@ class DelayTruth:
     @property
     def completion_late_samples(self) -> NDArray[np.int64]: ...
     @property
+    def completion_away_samples(self) -> NDArray[np.int64]: ...
+    @property
     def arrival_late_samples(self) -> NDArray[np.int64]: ...
+    @property
+    def arrival_away_samples(self) -> NDArray[np.int64]: ...
     @property
     def turnaround_samples(self) -> NDArray[np.int64]: ...
 
@@ -765,6 +769,7 @@ class Allocator:
         tolerance: float = ...,
         nodes: int = ...,
         programme_steps: float = ...,
+        threads: int = ...,
     ) -> None: ...
 
 # --- bindings/bind_workload.cpp ---

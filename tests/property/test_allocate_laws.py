@@ -29,7 +29,7 @@ def rough(models: Sequence[Sensitivity], nodes: int) -> tuple[float, float]:
     weights = np.empty(len(models), dtype=np.int64)
     objective, gap, multiplier = np.empty(1), np.empty(1), np.full(1, np.nan)
     units = np.array([UNITS], dtype=np.int64)
-    Models(models).core.solve(
+    Models.of(models).core.solve(
         one.offsets,
         one.applications,
         units,
@@ -68,7 +68,7 @@ def test_the_programme_agrees_with_splitting(seed: int) -> None:
     weights = np.empty(len(models), dtype=np.int64)
     objective, gap, multiplier = np.empty(1), np.empty(1), np.full(1, np.nan)
     units = np.array([UNITS], dtype=np.int64)
-    Models(models).core.solve(
+    Models.of(models).core.solve(
         one.offsets, one.applications, units, units, weights, objective, gap, multiplier, nodes=1
     )
     assert objective[0] == pytest.approx(solved(models).objective[0], rel=1e-9, abs=1e-9)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from weft import __version__
 from weft._core import Histogram
+from weft.control.policy.allocate import allocate
 from weft.fabric import leaf_spine, path
 from weft.plot.style import figure
-from weft.records import Distribution, Provenance, Record
+from weft.records import Distribution, Provenance, Record, RecordWriter
+from weft.sensitivity.application import PAPER_SHARES
 from weft.studies import Result, run_study
 from weft.studies.observation import judge, quantile_in
 from weft.studies.saba.calculation_time import (
+    FIG4_19,
     KINDS,
     FabricArrays,
+    add_recorded_run,
     build_drawn_fig4_19,
     build_fig4_19,
+    draw_models,
 )
 
 
@@ -79,6 +87,24 @@ def test_drawn_sizes_are_judged_by_their_percentile() -> None:
         assert verdict.holds is (float(verdict.evidence.split()[1]) <= stated)
 
 
+def test_claims_about_percentiles_are_judged_by_a_recorded_run(tmp_path: Path) -> None:
+    """By default; 100 scenarios of up to 250 applications, of which two take longer than stated."""
+    recorded = tmp_path / "recorded.jsonl"
+    slow = times({kind: [10**6] * 98 + [10**9] * 2 for kind in KINDS})
+    fast = times({kind: [10**6] * 100 for kind in KINDS})
+    with RecordWriter(str(recorded)) as writer:
+        for most, record in (("250", slow), ("1,000", fast)):
+            settings = {"applications": f"1 to {most}", "scenarios": 100}
+            writer.append(replace(record, settings=settings))
+    empty = replace(build_fig4_19(2), points=(), observations=(), claims=())
+    study = add_recorded_run(empty, recorded)
+    assert [verdict.word for _, verdict in run_study(study).judged] == ["does not hold"] * 3 + [
+        "holds"
+    ] * 3
+    assert "100 scenarios" in study.claims[-1].system
+    assert len(FIG4_19.claims) == 7
+
+
 def times(by_kind: dict[str, list[int]]) -> Record:
     quantities = {}
     for kind, taken_ns in by_kind.items():
@@ -100,13 +126,32 @@ def test_the_panel_names_its_axes(result: Result) -> None:
     assert ax.get_ylabel()
 
 
+def test_drawn_models_are_the_same_in_arrays_and_one_by_one() -> None:
+    """Hinges of one to three stretches, and polynomials of least squares to their slowdowns."""
+    drawn = draw_models(np.random.default_rng(3), 40)
+    hinges = drawn["convex"].to_models()
+    assert {len(model.terms) for model in hinges} == {1, 2, 3}
+    slowdowns = np.array([model.slowdown(PAPER_SHARES) for model in hinges]).T
+    for kind, models in drawn.items():
+        singles = models.to_models()
+        if kind != "convex":
+            fitted = np.polynomial.polynomial.polyfit(PAPER_SHARES, slowdowns, int(kind[-1])).T
+            np.testing.assert_allclose([model.coefficients for model in singles], fitted)
+        ports = [range(start, start + 5) for start in range(0, 40, 5)]
+        prepared, listed = (
+            allocate(each, ports, units=1000) for each in (models.prepare(), singles)
+        )
+        assert prepared.weights.tolist() == listed.weights.tolist()
+
+
 def test_ports_carry_the_applications_whose_connections_pass_through_them() -> None:
     fabric = leaf_spine(3, 2, 4)
     hosts = np.array(fabric.hosts)
     rng = np.random.default_rng(1)
     source, target = rng.choice(hosts, 40), rng.choice(hosts, 40)
     application = rng.integers(0, 7, 40)
-    ports, names = FabricArrays(fabric).ports(source, target, application)
+    wiring = FabricArrays(fabric)
+    ports, places = wiring.ports(source, target, application)
     expected = {
         (hop, int(app))
         for a, b, app in zip(source, target, application, strict=True)
@@ -114,7 +159,7 @@ def test_ports_carry_the_applications_whose_connections_pass_through_them() -> N
     }
     found = {
         (name, int(app))
-        for place, name in enumerate(names)
+        for place, name in enumerate(wiring.locate(places))
         for app in ports.applications[ports.offsets[place] : ports.offsets[place + 1]]
     }
     assert found == expected

@@ -15,6 +15,7 @@ Units: a port has `units` of weight (an InfiniBand table entry holds 255, HTB ta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, pairwise
@@ -34,18 +35,22 @@ Ints = NDArray[np.int64]
 MAX_UNITS = 2**40  # of a link
 
 
+@dataclass(frozen=True, slots=True)
 class Models:
     """The applications' models in the core's format; reusable for any number of ports."""
 
-    def __init__(self, models: Sequence[Sensitivity]) -> None:
+    core: Allocator
+
+    @classmethod
+    def of(cls, models: Sequence[Sensitivity]) -> Models:
         numbers = [_list_numbers(model) for model in models]
-        self.count = len(models)
-        self.core = Allocator(
+        core = Allocator(
             np.array([isinstance(model, Hinges) for model in models], dtype=np.uint8),
             np.array([model.floor for model in models], dtype=np.float64),
             _compute_offsets([len(terms) for terms in numbers]),
             np.array([x for terms in numbers for x in terms], dtype=np.float64),
         )
+        return cls(core)
 
 
 def _list_numbers(model: Sensitivity) -> Sequence[float]:
@@ -117,26 +122,38 @@ def allocate(
     *,
     units: int | ArrayLike,
     capacity: float | ArrayLike = 1.0,
+    threads: int = 1,
 ) -> Allocation:
     """The best weights at each port, whose applications are indices into `models`.
 
-    An index that occurs twice has two weights, like two applications of the same model.
+    An index that occurs twice has two weights, like two applications of the same model. Many ports
+    are solved on up to `threads` threads; the weights are the same for any number.
     """
-    models = models if isinstance(models, Models) else Models(models)
+    models = models if isinstance(models, Models) else Models.of(models)
     ports = ports if isinstance(ports, Ports) else Ports.of(ports)
     count = len(ports)
     all_units = _check_units(_spread_over_ports("units", units, count))
     budget = _compute_budget(all_units, _spread_over_ports("capacity", capacity, count))
-    return _solve_ports(models, ports, all_units, budget)
+    return _solve_ports(models, ports, all_units, budget, threads)
 
 
-def _solve_ports(models: Models, ports: Ports, units: Ints, budget: Ints) -> Allocation:
+def _solve_ports(
+    models: Models, ports: Ports, units: Ints, budget: Ints, threads: int
+) -> Allocation:
     """`units` of each link, `budget` of them for these applications."""
     count = len(ports)
     weights = np.empty(len(ports.applications), dtype=np.int64)
     objective, gap, multiplier = np.empty(count), np.empty(count), np.empty(count)
     models.core.solve(
-        ports.offsets, ports.applications, units, budget, weights, objective, gap, multiplier
+        ports.offsets,
+        ports.applications,
+        units,
+        budget,
+        weights,
+        objective,
+        gap,
+        multiplier,
+        threads=threads,
     )
     return Allocation(
         ports=ports,
@@ -195,13 +212,13 @@ class ModelSet:
 
     def __init__(self, models: Sequence[Sensitivity]) -> None:
         self._lowered = [tuple(models)]
-        self._solvers = {0: Models(models)}
+        self._solvers = {0: Models.of(models)}
         self._needs: dict[tuple[int, int], tuple[int, ...]] = {}
         self._max_needs: dict[int, int] = {}
 
     def solver(self, halvings: int) -> Models:
         if halvings not in self._solvers:
-            self._solvers[halvings] = Models(self._halve_floors(halvings))
+            self._solvers[halvings] = Models.of(self._halve_floors(halvings))
         return self._solvers[halvings]
 
     def need(self, rows: Sequence[int], units: int, halvings: int = 0) -> int:
@@ -264,6 +281,7 @@ def _solve(
         Ports.of([rows for rows, _ in ports.values()]),
         np.array([port.units * finer for _, port in ports.values()], dtype=np.int64),
         np.array([port.managed_units * finer for _, port in ports.values()], dtype=np.int64),
+        threads=len(os.sched_getaffinity(0)),
     )
     weights, gaps = tuple(allocation.weights.tolist()), allocation.gap.tolist()
     parts = [weights[start:end] for start, end in pairwise(allocation.ports.offsets.tolist())]

@@ -3,8 +3,9 @@
 Timed is the split of every port of the papers' fabric, given which applications use it, on one
 core, as CPU time of the thread. The published times are of another machine and of SciPy's solver:
 they stand beside ours. Scenarios are random: hosts, connections and models. By default there are
-few, of the two sizes named, and published times are not judged; with a number of scenarios sizes
-are drawn too, as the thesis does, and a claim holds if our 99th percentile is no longer than its.
+few, of the two sizes named, and published times are not judged by them; with a number of scenarios
+sizes are drawn too, as the thesis does, and a claim holds if our 99th percentile is no longer than
+its. `recorded/fig4.19.jsonl` has such a run, which judges the claims by default.
 Entry points: `FIG4_19`, `build_fig4_19`, `build_drawn_fig4_19`.
 """
 
@@ -12,23 +13,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft._core import Histogram
+from weft._core import Allocator, Histogram
 from weft.control.policy.allocate import Models, Ports, allocate
 from weft.fabric import Fabric, papers_1944
 from weft.plot.style import label_log_axis
-from weft.records import Distribution, Quantity, Record
+from weft.records import Distribution, Quantity, Record, read_records
 from weft.sensitivity.application import PAPER_SHARES
 from weft.sensitivity.model import FloatArray, Hinges, Polynomial, Sensitivity
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
+    Claim,
     Observation,
     Records,
     Unavailable,
@@ -38,6 +41,7 @@ from weft.studies.observation import (
 )
 from weft.studies.points import SEED, Point, record_point
 from weft.studies.published import find_table
+from weft.studies.saba.cohort import RECORDED
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.table_curves import COLOURS, MARKERS, draw_published, name_axes
 
@@ -79,10 +83,8 @@ class FabricArrays:
             which, node = which[going], node[going]
             port = self.output[self.ordinal[node], self.ordinal[target[which]]] - 1
 
-    def ports(
-        self, source: Ints, target: Ints, application: Ints
-    ) -> tuple[Ports, list[tuple[int, int]]]:
-        """Applications of every port that carries any, and the ports: (node, port)."""
+    def ports(self, source: Ints, target: Ints, application: Ints) -> tuple[Ports, Ints]:
+        """Applications of every port that carries any, and the ports' places in `far`."""
         count = int(application.max()) + 1
         hops = self.hops(source, target)
         keys = [port * count + application[which] for which, port in hops]
@@ -93,9 +95,12 @@ class FabricArrays:
         first = np.flatnonzero(_find_starts(of_pairs))
         places = of_pairs[first]
         offsets = np.append(first, len(pairs)).astype(np.int64)
+        return Ports(offsets=offsets, applications=(pairs % count).astype(np.int32)), places
+
+    def locate(self, places: Ints) -> list[tuple[int, int]]:
+        """(node, port) of each place in `far`."""
         node, port = np.divmod(places, self.far.shape[1])
-        names = list(zip(node.tolist(), (port + 1).tolist(), strict=True))
-        return Ports(offsets=offsets, applications=(pairs % count).astype(np.int32)), names
+        return list(zip(node.tolist(), (port + 1).tolist(), strict=True))
 
 
 def _find_starts(values: Ints) -> NDArray[np.bool_]:
@@ -113,27 +118,60 @@ def draw_connections(
     return source, target, np.tile(np.repeat(np.arange(applications), INSTANCES), len(steps))
 
 
-def draw_models(rng: np.random.Generator, applications: int) -> dict[str, list[Sensitivity]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnModels:
+    """Models of one kind, one after the other, as the core takes them."""
+
+    are_hinges: bool
+    lengths: Ints
+    numbers: FloatArray
+
+    def prepare(self) -> Models:
+        count = len(self.lengths)
+        kinds = np.full(count, self.are_hinges, dtype=np.uint8)
+        offsets = np.concatenate(([0], np.cumsum(self.lengths)))
+        return Models(Allocator(kinds, np.full(count, FLOOR), offsets, self.numbers))
+
+    def to_models(self) -> list[Sensitivity]:
+        rows = [part.tolist() for part in np.split(self.numbers, np.cumsum(self.lengths)[:-1])]
+        if not self.are_hinges:
+            return [Polynomial(coefficients=tuple(row), floor=FLOOR) for row in rows]
+        terms = [tuple(zip(row[::2], row[1::2], strict=True)) for row in rows]
+        return [Hinges(terms=each, floor=FLOOR) for each in terms]
+
+
+def draw_models(rng: np.random.Generator, applications: int) -> dict[str, DrawnModels]:
     """Each application as hinges, and as polynomials fitted to them; by kind."""
-    hinges = [_hinges(rng) for _ in range(applications)]
-    slowdowns = np.array([model.slowdown(_SHARES) for model in hinges]).T
-    fitted: dict[str, list[Sensitivity]] = {
-        f"k = {k}": _fit_polynomials(slowdowns, k) for k in (1, 2, 3)
+    stretches, terms = _draw_hinges(rng, applications)
+    knots, weights = terms[..., 0], terms[..., 1]
+    excess = np.maximum(0.0, knots / _SHARES[:, None, None] - 1)
+    slowdowns = 1 + (weights * excess).sum(axis=2)
+    numbers = terms[knots > 0].ravel()
+    return {
+        **{f"k = {k}": _fit_polynomials(slowdowns, k) for k in (1, 2, 3)},
+        "convex": DrawnModels(are_hinges=True, lengths=2 * stretches, numbers=numbers),
     }
-    return {**fitted, "convex": list(hinges)}
 
 
-def _hinges(rng: np.random.Generator) -> Hinges:
-    """One to three stretches of communication; at a quarter of the link up to four times slower."""
-    knots = np.sort(rng.uniform(0.05, 1.0, rng.integers(1, 4)))[::-1]
-    weights = rng.dirichlet(np.ones(len(knots))) * rng.uniform(0.05, 1.0)
-    return Hinges(terms=tuple(zip(knots.tolist(), weights.tolist(), strict=True)), floor=FLOOR)
+def _draw_hinges(rng: np.random.Generator, applications: int) -> tuple[Ints, FloatArray]:
+    """One to three stretches of communication; at a quarter of the link up to four times slower.
+
+    How many, and of each the share that it takes (descending) and its weight; 0 beyond the last.
+    """
+    stretches = rng.integers(1, 4, applications)
+    beyond = np.arange(3) >= stretches[:, None]
+    knots, parts = rng.uniform(0.05, 1.0, beyond.shape), rng.standard_exponential(beyond.shape)
+    knots[beyond] = parts[beyond] = 0.0
+    totals = rng.uniform(0.05, 1.0, (applications, 1))
+    weights = totals * parts / parts.sum(axis=1, keepdims=True)
+    return stretches, np.stack((-np.sort(-knots, axis=1), weights), axis=2)
 
 
-def _fit_polynomials(slowdowns: FloatArray, degree: int) -> list[Sensitivity]:
+def _fit_polynomials(slowdowns: FloatArray, degree: int) -> DrawnModels:
     """One for each column: the slowdowns at `_SHARES`."""
-    rows = np.polynomial.polynomial.polyfit(_SHARES, slowdowns, degree).T.tolist()
-    return [Polynomial(coefficients=tuple(row), floor=FLOOR) for row in rows]
+    rows = np.polynomial.polynomial.polyfit(_SHARES, slowdowns, degree).T
+    lengths = np.full(len(rows), degree + 1)
+    return DrawnModels(are_hinges=False, lengths=lengths, numbers=rows.ravel())
 
 
 TABLE = find_table("saba-fig4-19")
@@ -164,9 +202,9 @@ def _time_scenarios(sizes: Sequence[int], rng: np.random.Generator) -> dict[str,
     wiring = FabricArrays(papers_1944())
     times: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for applications in sizes:
-        ports, _names = wiring.ports(*draw_connections(rng, wiring.hosts, applications))
+        ports, _places = wiring.ports(*draw_connections(rng, wiring.hosts, applications))
         for kind, models in draw_models(rng, applications).items():
-            prepared = Models(models)
+            prepared = models.prepare()
             begin = time.thread_time_ns()
             allocate(prepared, ports, units=UNITS)
             times[kind].append(time.thread_time_ns() - begin)
@@ -212,17 +250,6 @@ def _judge_percentile(most: int, kind: str, published: float) -> Callable[[Recor
 def build_drawn_fig4_19(scenarios: int) -> Study:
     """The study with so many random scenarios of 1 to 1,000 applications; the thesis: 30,000."""
     few = build_fig4_19(scenarios)
-    stated = [
-        (most, kind, published)
-        for most in SIZES
-        for kind, published in _find_published(most).items()
-    ]
-    claims = {
-        f"{_drawn_setting(most)}, {kind}: p99 at most {published} s".capitalize(): (
-            _judge_percentile(most, kind, published)
-        )
-        for most, kind, published in stated
-    }
     return replace(
         few,
         points=tuple(_drawn_point(most, scenarios) for most in SIZES),
@@ -242,7 +269,7 @@ def build_drawn_fig4_19(scenarios: int) -> Study:
             for most in SIZES
             for kind in KINDS
         ),
-        claims=build_claims(TABLE.place, "measurement", SYSTEM, claims),
+        claims=_claim_percentiles(SYSTEM),
         panels=(partial(_draw, _drawn_setting(SIZES[-1])),),
         notes=(
             f"{scenarios:,} random scenarios of 1 to 1,000 applications (the thesis: 30,000), "
@@ -250,6 +277,17 @@ def build_drawn_fig4_19(scenarios: int) -> Study:
             "not stated: each sends to the next of its application.",
         ),
     )
+
+
+def _claim_percentiles(system: str) -> tuple[Claim, ...]:
+    judges = {
+        f"{_drawn_setting(most)}, {kind}: p99 at most {published} s".capitalize(): (
+            _judge_percentile(most, kind, published)
+        )
+        for most in SIZES
+        for kind, published in _find_published(most).items()
+    }
+    return build_claims(TABLE.place, "measurement", system, judges)
 
 
 def _read_percentile(setting: str, kind: str, records: Records) -> float:
@@ -350,4 +388,37 @@ def build_fig4_19(scenarios: int) -> Study:
     )
 
 
-FIG4_19 = build_fig4_19(SCENARIOS)
+# ---- The recorded run -------------------------------------------------------------------------
+
+
+def add_recorded_run(study: Study, path: Path) -> Study:
+    """The study with the claims about drawn sizes, judged by a run that was recorded."""
+    contents = read_records(path)
+    records = {
+        _drawn_setting(most): record
+        for most in SIZES
+        for record in contents.records
+        if record.settings.get("applications") == f"1 to {most:,}"
+    }
+    scenarios = f"{records[_drawn_setting(SIZES[-1])].settings['scenarios']:,}"
+    system = f"a recorded run of {scenarios} scenarios"
+    points = [
+        record_point(
+            setting, record.settings, partial(dict, record.quantities), system, "calculation time"
+        )
+        for setting, record in records.items()
+    ]
+    return replace(
+        study,
+        points=(*study.points, *points),
+        claims=(*study.claims, *_claim_percentiles(system)),
+        panels=(partial(_draw, _drawn_setting(SIZES[-1])),),
+        notes=(
+            *study.notes,
+            f"Percentiles are of a recorded run of {scenarios} scenarios "
+            "(src/weft/studies/saba/recorded/fig4.19.jsonl).",
+        ),
+    )
+
+
+FIG4_19 = add_recorded_run(build_fig4_19(SCENARIOS), RECORDED / "fig4.19.jsonl")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from weft.control.policy.lending import LendingPort
+from weft.control.policy.lending import LendingPort, _extreme_weights
 from weft.corun.rounds import EQUAL, LEND, MANAGED, WEFT, build_schemes
 from weft.sensitivity.model import Hinges
 
@@ -41,6 +41,15 @@ def test_lending_is_never_rated_worse_than_equation_4_2_or_equal_queues(
     ways = build_schemes(models, LINK_BPS)
     rated = {name: sum(ways[name].lent) for name in (LEND, WEFT, EQUAL)}
     assert rated[LEND] <= min(rated[WEFT], rated[EQUAL]) + 2 * SETTLED
+
+
+@given(st.lists(st.floats(0.0, 0.15), min_size=2, max_size=6))
+def test_a_search_starts_only_from_weights_of_the_whole_capacity_above_the_floors(
+    floors: list[float],
+) -> None:
+    for weights in _extreme_weights(np.array(floors), MANAGED):
+        assert weights.sum() == pytest.approx(MANAGED)
+        assert (weights >= np.array(floors) - 1e-12).all()
 
 
 @settings(max_examples=40, deadline=None)

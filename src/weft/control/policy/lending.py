@@ -88,7 +88,8 @@ class LendingPort:
     volumes: Sequence[float] = ()
     demands: Demands = field(init=False)
     sent: FloatArray = field(init=False)
-    sets: FloatArray = field(init=False)  # a row per set of applications that send, 1 for each
+    rivals: IntArray = field(init=False)  # [application]: the rows of the others
+    sets: FloatArray = field(init=False)  # [rival, set]: 1 for each that sends
 
     def __post_init__(self) -> None:
         count = len(self.models)
@@ -100,51 +101,54 @@ class LendingPort:
             problem = f"{[*self.volumes]} of {count} applications"
             raise InputError("volumes", problem, "give one of 0 to 1 for each")
         object.__setattr__(self, "sent", sent)
-        object.__setattr__(self, "sets", np.array([*product((0.0, 1.0), repeat=count)]))
+        rivals = [[j for j in range(count) if j != i] for i in range(count)]
+        object.__setattr__(self, "rivals", np.array(rivals, dtype=np.int64))
+        # In the order in which `_find_probabilities` doubles them: the first changes fastest.
+        sets = [bits[::-1] for bits in product((0.0, 1.0), repeat=count - 1)]
+        object.__setattr__(self, "sets", np.array(sets).T)
 
     def slowdowns(self, weights: FloatArray) -> FloatArray:
         """Predicted slowdown of each application; `weights` may have many rows."""
-        shares = self._shares(weights)
-        slowdowns = self._slowdowns_at(shares)
+        shares = self._find_shares(weights)
+        progress = 1 / self._find_slowdowns(shares)
         sending, mean_slowdown = np.ones(weights.shape), np.ones(weights.shape)
         for _ in range(_MAX_ITERATIONS):
-            probability = self._probabilities_of_sets(sending)
-            mean_slowdown = 1 / (probability / slowdowns).sum(axis=-2)
-            target = np.minimum(
-                1.0, self.sent / ((probability * shares).sum(axis=-2) * mean_slowdown)
-            )
+            probability = self._find_probabilities(sending)
+            mean_slowdown = 1 / np.einsum("...s,...s->...", probability, progress)
+            mean_share = np.einsum("...s,...s->...", probability, shares)
+            target = np.minimum(1.0, self.sent / (mean_share * mean_slowdown))
             moving = np.abs(target - sending).max(axis=-1, keepdims=True) >= _SETTLED
             if not moving.any():
                 break
             sending = np.where(moving, (sending + target) / 2, sending)
         return mean_slowdown
 
-    def total(self, weights: FloatArray) -> float:
-        """Total slowdown with these weights."""
-        return float(self.slowdowns(weights).sum())
+    def totals(self, weights: FloatArray) -> FloatArray:
+        """Total slowdown with each row of weights."""
+        return np.asarray(self.slowdowns(weights).sum(axis=-1))
 
-    def _shares(self, weights: FloatArray) -> FloatArray:
-        """Share of each application (column) while it sends beside each set of others (row)."""
-        weight = weights[..., None, :]
-        beside = (weights @ self.sets.T)[..., None] - self.sets * weight
-        return np.asarray(weight / (weight + beside))
+    def _find_shares(self, weights: FloatArray) -> FloatArray:
+        """Share of each application while it sends beside each set of others (last axis)."""
+        beside = weights[..., self.rivals] @ self.sets
+        return np.asarray(weights[..., None] / (weights[..., None] + beside))
 
-    def _slowdowns_at(self, shares: FloatArray) -> FloatArray:
+    def _find_slowdowns(self, shares: FloatArray) -> FloatArray:
         """Slowdowns at these shares; below its floor a model gives that at the floor."""
-        b = np.maximum(shares, self.demands.floor)[..., None]
-        excess = np.maximum(0.0, self.demands.t / b - 1)
-        return np.asarray(1 + (self.demands.c * excess).sum(axis=-1))
+        b = np.maximum(shares, self.demands.floor[:, None])
+        slowdowns = np.ones_like(b)
+        for t, c in zip(self.demands.t.T, self.demands.c.T, strict=True):
+            slowdowns += c[:, None] * np.maximum(0.0, t[:, None] / b - 1)
+        return slowdowns
 
-    def _probabilities_of_sets(self, sending: FloatArray) -> FloatArray:
-        """Probability of each set beside an application: the others in it send, the rest do not.
-
-        Two sets that differ only in the application itself share one probability, half each.
-        """
-        chances = np.where(self.sets > 0, sending[..., None, :], 1 - sending[..., None, :])
-        half = np.full_like(chances[..., :1], 0.5)
-        before = np.cumprod(np.concatenate((half, chances[..., :-1]), axis=-1), axis=-1)
-        behind = np.cumprod(np.concatenate((2 * half, chances[..., :0:-1]), axis=-1), axis=-1)
-        return np.asarray(before * behind[..., ::-1])
+    def _find_probabilities(self, sending: FloatArray) -> FloatArray:
+        """Probability of each set beside an application: the others in it send, the rest do not."""
+        chances = sending[..., self.rivals]
+        probability = np.ones((*sending.shape, 1))
+        for rival in range(len(self.sets)):
+            chance = chances[..., rival, None]
+            parts = probability * (1 - chance), probability * chance
+            probability = np.concatenate(parts, axis=-1)
+        return probability
 
 
 def predict_slowdowns(
@@ -181,14 +185,14 @@ def choose_weights(
     lending = LendingPort(models, capacity, volumes)
     promised = allocate(models, [range(len(models))], units=units, capacity=capacity).shares
     equal = _equal_weights(lending.demands.floor, capacity)
-    extremes = [*_extreme_weights(lending.demands.floor, capacity)]
+    extremes = np.array([*_extreme_weights(lending.demands.floor, capacity)])
     corners = np.array([equal, promised, *extremes])
-    starts = (equal, promised, min(extremes, key=lending.total))
-    best = min((_improve(lending, start, corners) for start in starts), key=lending.total)
-    known_total = min(map(lending.total, (equal, promised))) + _SETTLED
-    return _move_towards_equal(
-        lending, equal, best, min(known_total, lending.total(best) * (1 + _TOLERANCE))
-    )
+    starts = (equal, promised, extremes[lending.totals(extremes).argmin()])
+    ends = np.array([_improve(lending, start, corners) for start in starts])
+    totals = lending.totals(ends)
+    known_total = lending.totals(corners[:2]).min() + _SETTLED
+    enough = min(known_total, totals.min() * (1 + _TOLERANCE))
+    return _move_towards_equal(lending, equal, ends[totals.argmin()], enough)
 
 
 def _equal_weights(floors: FloatArray, capacity: float) -> FloatArray:
@@ -214,16 +218,14 @@ def _move_towards_equal(
     lending: LendingPort, equal: FloatArray, best: FloatArray, enough: float
 ) -> FloatArray:
     """The first weights on the way from equal to the best with a total of `enough` or less."""
-    for step in np.linspace(0, 1, 101).tolist():
-        weights: FloatArray = equal + step * (best - equal)
-        if lending.total(weights) <= enough:
-            return weights
-    return best
+    weights = equal + np.linspace(0, 1, 101)[:, None] * (best - equal)
+    suitable = np.flatnonzero(lending.totals(weights) <= enough)
+    return weights[suitable[0]] if len(suitable) else best
 
 
 def _improve(lending: LendingPort, weights: FloatArray, corners: FloatArray) -> FloatArray:
     """Takes the best step until none helps, with ever smaller steps."""
-    best, part = lending.total(weights), 0.25
+    best, part = float(lending.totals(weights)), 0.25
     while part > _MIN_STEP:
         steps = np.array(
             [
@@ -231,7 +233,7 @@ def _improve(lending: LendingPort, weights: FloatArray, corners: FloatArray) -> 
                 *(weights + part * (corners - weights)),
             ]
         )
-        totals = lending.slowdowns(steps).sum(axis=-1)
+        totals = lending.totals(steps)
         if totals.min() > best - _MIN_GAIN:
             part /= 2
         else:

@@ -57,7 +57,9 @@ void bind_delay(nb::module_& m) {
       .def_prop_ro("completion_samples", samples(&DelayTruth::completion))
       .def_prop_ro("echo_samples", samples(&DelayTruth::echo))
       .def_prop_ro("completion_late_samples", samples(&DelayTruth::completion_late))
+      .def_prop_ro("completion_away_samples", samples(&DelayTruth::completion_away))
       .def_prop_ro("arrival_late_samples", samples(&DelayTruth::arrival_late))
+      .def_prop_ro("arrival_away_samples", samples(&DelayTruth::arrival_away))
       .def_prop_ro("turnaround_samples", samples(&DelayTruth::turnaround));
   m.def("delay_truth", &truth_of, "endpoint"_a);
   m.def(

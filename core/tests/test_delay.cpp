@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -144,6 +146,37 @@ TEST(delay_truth_is_the_sum_of_what_was_injected) {
   loopback->post({&work, 1});
   CHECK_EQ(collect(*loopback, 2).size(), size_t{2});
   CHECK(delay_truth(*loopback)->completion.samples == std::vector<int64_t>{10'900'000});
+}
+
+TEST(delay_tells_when_the_program_was_away) {
+  Config config = quick();
+  config.delay.peer = "sink";
+  config.delay.samples = 4;
+  auto endpoint = connected(config);
+  Work work;
+  work.bytes = 8;
+  const auto sleep = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
+  // After a hand-over, whether a poll or a post comes next; before a post.
+  for (int message = 0; message < 2; ++message) {
+    endpoint->post({&work, 1});
+    CHECK_EQ(collect(*endpoint, 1).size(), size_t{1});
+    sleep();
+    if (message == 0) {
+      std::array<Completion, 4> none;
+      CHECK_EQ(endpoint->poll(none), 0u);
+      sleep();
+    }
+  }
+  endpoint->post({&work, 1});
+  CHECK_EQ(collect(*endpoint, 1).size(), size_t{1});
+  const DelayTruth& truth = *delay_truth(*endpoint);
+  CHECK_EQ(truth.completion_away.samples.size(), size_t{3});
+  for (int message = 0; message < 2; ++message) {
+    CHECK(truth.completion_away.samples[message] >= 2'000'000'000);
+    CHECK(truth.turnaround.samples[message + 1] >= 2'000'000'000);
+  }
+  CHECK_EQ(truth.turnaround.samples[0], 0);
+  CHECK_EQ(truth.completion_away.samples[2], 0);  // no call followed
 }
 
 TEST(delay_echoes_carry_the_bytes_sent_in_order) {

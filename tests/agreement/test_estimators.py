@@ -2,9 +2,9 @@
 
 The oracle is the sum of the delays that were drawn for each message. A machine may take the core
 away at any time, and then no estimator can be right: messages during which it did are told by how
-late the transport could hand them over, not by the answer, and the others are compared, message
-by message the same. Added to the 1 % are the clock's error and what a loop itself takes per
-message: a poll, a post, a reading of the clock.
+late the transport could hand them over and how long the program was away around its calls, not by
+the answer, and the others are compared, message by message the same. Added to the 1 % are the
+clock's error and what a loop itself takes per message: a poll, a post, a reading of the clock.
 """
 
 from __future__ import annotations

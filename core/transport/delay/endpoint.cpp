@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
 constexpr size_t kPage = 4096;
 constexpr double kDeviceHz = 1e9;
-constexpr size_t kMostLate = 1024;
+constexpr size_t kMostGiven = 1024;
 
 size_t stride_of(const Config& config, uint32_t bytes) {
   return (size_t{config.offset} + bytes + kPage - 1) / kPage * kPage;
@@ -72,7 +72,13 @@ struct Arrival {
 struct Posted {
   Work work;
   int64_t post = 0, leaves = 0;
-  uint64_t since = 0;  // ticks from the last hand-over
+  uint64_t since = 0;  // ticks from the program's last call
+};
+
+// A completion that the program was given. Readings of the counter.
+struct HandOver {
+  uint64_t due = 0, at = 0;
+  uint64_t next_call = 0;  // of the program after it; 0: none yet
 };
 
 struct Finished {
@@ -150,7 +156,8 @@ class DelayEndpoint final : public Endpoint {
 
   void check(const Work& work) const;
   void settle();
-  void record_lateness();
+  void end_absence(uint64_t now);
+  void record_hand_overs();
   void go_round(const Work& work, int64_t post, int64_t leaves);
   void go_out(const Work& work, int64_t post, int64_t leaves);
   void answer(const Work& work, int64_t post, int64_t at_far);
@@ -189,11 +196,12 @@ class DelayEndpoint final : public Endpoint {
   Buffer send_, window_;
   Slots slots_;
   std::vector<Posted> posted_;
-  std::deque<Finished> finished_;                        // in the order of their times
-  std::vector<Arrival> arrivals_;                        // a heap, the earliest on top
-  std::vector<uint64_t> finished_late_, arrivals_late_;  // ticks, not recorded yet
+  std::deque<Finished> finished_;                          // in the order of their times
+  std::vector<Arrival> arrivals_;                          // a heap, the earliest on top
+  std::vector<HandOver> finished_given_, arrivals_given_;  // not recorded yet
   uint32_t outstanding_ = 0, unsignaled_ = 0, held_ = 0, far_unreleased_ = 0;
-  uint64_t handed_over_ = 0;  // reading of the counter
+  uint64_t last_call_ = 0;  // of the program; reading of the counter
+  bool absent_ = false;     // given something, not called since
   uint64_t pushed_ = 0, far_sent_ = 0, far_received_ = 0;
   int64_t last_out_ = 0, last_ack_ = 0, last_back_ = 0;  // on the wire
   int64_t last_sent_ = 0, last_received_ = 0;            // with the program
@@ -227,11 +235,12 @@ DelayEndpoint::DelayEndpoint(const Config& config)
   for (Rng* rng : {&out_rng_, &back_rng_, &echo_rng_, &host_rng_, &remote_rng_, &loss_rng_})
     *rng = stream_of(config.delay.seed, stream++);
   posted_.reserve(config.depth);
-  finished_late_.reserve(2 * kMostLate);
-  arrivals_late_.reserve(2 * kMostLate);
+  finished_given_.reserve(2 * kMostGiven);
+  arrivals_given_.reserve(2 * kMostGiven);
   arrivals_.reserve(size_t{2} * (config.depth + config.receive_depth));
-  for (DelayTimes* times : {&truth_.wire_rtt, &truth_.completion, &truth_.echo,
-                            &truth_.completion_late, &truth_.turnaround, &truth_.arrival_late})
+  for (DelayTimes* times :
+       {&truth_.wire_rtt, &truth_.completion, &truth_.echo, &truth_.completion_late,
+        &truth_.completion_away, &truth_.arrival_late, &truth_.arrival_away, &truth_.turnaround})
     times->samples.reserve(config.delay.samples);
 }
 
@@ -240,11 +249,13 @@ DelayEndpoint::DelayEndpoint(const Config& config)
 uint32_t DelayEndpoint::post(std::span<const Work> works) {
   const uint64_t at = ticks();
   const int64_t now = adapter_->ps_at(at);
+  const uint64_t since = last_call_ > 0 ? at - last_call_ : 0;
+  if (absent_) end_absence(at);
+  last_call_ = at;
   uint32_t accepted = 0;
   for (const Work& work : works) {
     if (outstanding_ == config_.depth) break;
     check(work);
-    const uint64_t since = handed_over_ > 0 ? at - handed_over_ : 0;
     posted_.push_back({work, now, adapter_->leaves(now, work.bytes), since});
     ++outstanding_;
     ++accepted;
@@ -277,15 +288,28 @@ void DelayEndpoint::settle() {
     if (far_ == Far::duplex && !loopback_) send_from_far(leaves);
   }
   posted_.clear();
-  record_lateness();
+  record_hand_overs();
 }
 
-void DelayEndpoint::record_lateness() {
+// The program calls again: it was away from what it was given last until now.
+void DelayEndpoint::end_absence(uint64_t now) {
+  for (auto* given : {&finished_given_, &arrivals_given_})
+    for (auto last = given->rbegin(); last != given->rend() && last->next_call == 0; ++last)
+      last->next_call = now;
+  absent_ = false;
+}
+
+void DelayEndpoint::record_hand_overs() {
   const Clock& clock = Clock::shared();
-  for (const uint64_t late : finished_late_) keep(truth_.completion_late, clock.ps(late));
-  for (const uint64_t late : arrivals_late_) keep(truth_.arrival_late, clock.ps(late));
-  finished_late_.clear();
-  arrivals_late_.clear();
+  const auto record = [&](std::vector<HandOver>& given, DelayTimes& late, DelayTimes& away) {
+    for (const HandOver& one : given) {
+      keep(late, clock.ps(one.at - one.due));
+      keep(away, one.next_call > 0 ? clock.ps(one.next_call - one.at) : 0);
+    }
+    given.clear();
+  };
+  record(finished_given_, truth_.completion_late, truth_.completion_away);
+  record(arrivals_given_, truth_.arrival_late, truth_.arrival_away);
 }
 
 void DelayEndpoint::go_round(const Work& work, int64_t post, int64_t leaves) {
@@ -420,13 +444,14 @@ void DelayEndpoint::keep(DelayTimes& times, int64_t ps) const {
 }
 
 uint32_t DelayEndpoint::poll(std::span<Completion> out) {
-  if (!posted_.empty() || finished_late_.size() + arrivals_late_.size() > kMostLate) settle();
+  if (absent_) end_absence(ticks());
+  if (!posted_.empty() || finished_given_.size() + arrivals_given_.size() > kMostGiven) settle();
   uint32_t count = 0;
   const uint64_t now = ticks();
   while (count < out.size() && !finished_.empty() && finished_.front().due <= now) {
     outstanding_ -= finished_.front().works;
     out[count++] = finished_.front().completion;
-    finished_late_.push_back(now - finished_.front().due);
+    finished_given_.push_back({.due = finished_.front().due, .at = now});
     finished_.pop_front();
   }
   while (count < out.size() && !arrivals_.empty() && arrivals_.front().due <= now) {
@@ -435,7 +460,7 @@ uint32_t DelayEndpoint::poll(std::span<Completion> out) {
     if (!room && reliable_) break;
     std::pop_heap(arrivals_.begin(), arrivals_.end(), std::greater<>{});
     const Completion completion = arrivals_.back().completion;
-    const uint64_t late = now - arrivals_.back().due;
+    const uint64_t due = arrivals_.back().due;
     arrivals_.pop_back();
     if (!room) {
       ++truth_.lost;
@@ -444,9 +469,10 @@ uint32_t DelayEndpoint::poll(std::span<Completion> out) {
     }
     ++held_;
     out[count++] = completion;
-    arrivals_late_.push_back(late);
+    arrivals_given_.push_back({.due = due, .at = now});
   }
-  if (count > 0) handed_over_ = now;
+  last_call_ = now;
+  absent_ = count > 0;
   return count;
 }
 

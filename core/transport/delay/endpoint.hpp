@@ -21,15 +21,15 @@ struct DelayTimes {
 };
 
 // What was injected for every message posted, warm-up included: sums of draws and of the waits that
-// follow from them, never a reading of the clock. Readings are only the last three, which tell the
-// host's noise: how long after its time a completion was handed over, and how long the program took
-// from the last hand-over to its next post.
+// follow from them, never a reading of the clock. Readings are only the last five, which tell the
+// host's noise: how long after its time a completion was handed over, how long the program then
+// took until it called the endpoint again, and how long from its last call to a post.
 struct DelayTruth {
   DelayTimes wire_rtt;    // on the wire, message and ACK; stalls included
   DelayTimes completion;  // post to completion that can be polled
   DelayTimes echo;        // post to echo that can be polled; lost ones left out
-  DelayTimes completion_late;
-  DelayTimes arrival_late;
+  DelayTimes completion_late, completion_away;
+  DelayTimes arrival_late, arrival_away;
   DelayTimes turnaround;
   uint64_t messages = 0;
   uint64_t lost = 0;  // messages and echoes

@@ -2,13 +2,15 @@
 
 Every message has a known time, drawn from the seed, and its sample is put beside it. When the host
 takes the core away just when a message is due, no program can see it in time. The transport reports
-how late it delivered such a message and how long the program took to post the next; they are left
-out of the undisturbed figures. `measure_omission` shows what a closed loop misses of a wire that
-stalls. Entry points: `judge_estimators`, `measure_omission`. Units: ps.
+how late it delivered such a message, and how long the program was away before it posted it and
+after it was given it; where that is more than the tolerance, the message is left out of the
+undisturbed figures. `measure_omission` shows what a closed loop misses of a wire that stalls. Entry
+points: `judge_estimators`, `measure_omission`. Units: ps.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -34,7 +36,6 @@ ORDERS = ("wire-first", "loopback-first", "alternating")
 QUANTILES = (0.5, 0.999)
 TOLERANCE = 0.01  # of the truth that an estimate may be off by
 LOOP_PS = 150_000  # and what a loop of ours itself may take per message: post, poll, clock
-DISTURBED_PS = 1_000_000  # handed over or posted this late: the host was elsewhere
 # Medians of 40 µs with a tail twice as long: large against a poll, and 15000 of them within 0.8 s.
 WIRE = "lognormal(20 us, 0.3)"
 # About what a host and its PCIe add, with the tail of an interrupt now and then.
@@ -49,11 +50,12 @@ class Judgement:
     target: str  # what it is meant to find
     samples_ps: Times
     truth_ps: Times
-    late_ps: Times  # how late the host was for each message
+    late_ps: Times  # by which the host's absence made each sample longer
 
     @property
     def undisturbed(self) -> NDArray[np.bool_]:
-        return self.late_ps < DISTURBED_PS
+        """Messages for which the host was less late than the tolerance of p99.9."""
+        return self.late_ps < TOLERANCE * quantile(self.truth_ps, QUANTILES[-1])
 
     def quantile_pair_ps(self, q: float, *, every: bool = False) -> tuple[float, float]:
         """The quantile of the samples and of the truth, of `every` message or the undisturbed."""
@@ -132,7 +134,7 @@ def judge_ping_pong(delay: Delay, messages: int) -> Judgement:
         target="half the time to the echo",
         samples_ps=run.samples,
         truth_ps=truth.echo_samples // 2,
-        late_ps=np.maximum(truth.arrival_late_samples, truth.turnaround_samples),
+        late_ps=_arrival_lateness(truth) // 2,
     )
 
 
@@ -148,7 +150,7 @@ def judge_completion(delay: Delay, messages: int, op: str) -> Judgement:
         target="post to completion",
         samples_ps=run.samples,
         truth_ps=truth.completion_samples,
-        late_ps=np.maximum(truth.completion_late_samples, truth.turnaround_samples),
+        late_ps=_completion_lateness(truth),
     )
 
 
@@ -160,13 +162,13 @@ def judge_rperf(delay: Delay, messages: int, order: str) -> tuple[Judgement, Jud
         spec = build_loop_spec(count=messages, samples=messages)
         run = _core.post_poll(wire, loopback, spec, order, 0.0, _core.StopFlag())
         truth, near = _core.delay_truth(wire), _core.delay_truth(loopback)
-    late = np.maximum(truth.completion_late_samples, truth.turnaround_samples)
+    late = _completion_lateness(truth)
     rperf = Judgement(
         estimator=f"RPerf, {order}",
         target="round trip on the wire",
         samples_ps=run.samples,
         truth_ps=truth.wire_rtt_samples,
-        late_ps=np.maximum(late, near.completion_late_samples),
+        late_ps=take_longest(late, near.completion_late_samples, near.completion_away_samples),
     )
     post_poll = Judgement(
         estimator="post-poll",
@@ -193,7 +195,23 @@ def judge_paced(delay: Delay, messages: int, rate: float) -> Judgement:
         target="half the time from the intended send to the echo",
         samples_ps=run.samples,
         truth_ps=truth.echo_samples // 2,
-        late_ps=np.maximum(truth.arrival_late_samples, run.late_ps),
+        late_ps=take_longest(run.late_ps, _arrival_lateness(truth) // 2),
+    )
+
+
+def take_longest(*times_ps: Times) -> Times:
+    return functools.reduce(np.maximum, times_ps)
+
+
+def _completion_lateness(truth: _core.DelayTruth) -> Times:
+    return take_longest(
+        truth.turnaround_samples, truth.completion_late_samples, truth.completion_away_samples
+    )
+
+
+def _arrival_lateness(truth: _core.DelayTruth) -> Times:
+    return take_longest(
+        truth.turnaround_samples, truth.arrival_late_samples, truth.arrival_away_samples
     )
 
 

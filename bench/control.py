@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from bench.controller import (
     APPS,
     HOSTS,
     SEED,
+    Controller,
     Rig,
     call_controller,
     open_ibsim,
@@ -144,8 +145,13 @@ class _Events:
 
 
 def _send_events(
-    address: str, seconds: float, python: str = sys.executable, directory: Path | None = None
+    address: str,
+    seconds: float,
+    python: str = sys.executable,
+    directory: Path | None = None,
+    first: int = 0,
 ) -> _Events:
+    """From clients with the numbers from `first` on: a controller knows those it has seen."""
     command = [python, "-m", "bench.control_client", address]
     clients = [
         subprocess.Popen(
@@ -154,7 +160,7 @@ def _send_events(
             text=True,
             cwd=directory,
         )
-        for n in range(CLIENTS)
+        for n in range(first, first + CLIENTS)
     ]
     counts, rates = [], []
     for client in clients:
@@ -179,15 +185,18 @@ def _read_resident_mib(pid: int) -> float:
 def compare_events(other: Path, turns: int) -> None:
     """Prints events per second, and the controller's processor time for each, turn by turn.
 
-    Both checkouts are built (`make build`) and serve 200 applications of 100 connections.
+    Both checkouts are built (`make build`). Both controllers run all the while, each with 200
+    applications of 100 connections; clients send events to one of them at a time.
     """
     checkouts = (other, Path(__file__).parent.parent)
     rows: list[tuple[str, ...]] = []
-    for turn in range(turns):
-        for checkout in checkouts if turn % 2 == 0 else checkouts[::-1]:
-            per_s, cpu_us = _measure_checkout(checkout)
-            rows.append((str(turn + 1), str(checkout), f"{per_s:.0f}", f"{cpu_us:.1f}"))
-            print(*rows[-1], flush=True)
+    with ExitStack() as stack:
+        serving = [(c, stack.enter_context(_serve_checkout(c))) for c in checkouts]
+        for turn in range(turns):
+            for checkout, controller in serving if turn % 2 == 0 else serving[::-1]:
+                per_s, cpu_us = _measure_checkout(checkout, controller, turn * CLIENTS)
+                rows.append((str(turn + 1), str(checkout), f"{per_s:.0f}", f"{cpu_us:.1f}"))
+                print(*rows[-1], flush=True)
     for checkout in checkouts:
         listed = [row for row in rows if row[1] == str(checkout)]
         medians = [statistics.median(float(row[n]) for row in listed) for n in (2, 3)]
@@ -195,19 +204,28 @@ def compare_events(other: Path, turns: int) -> None:
     print(format_table(("turn", "checkout", "events/s", "processor time/event, us"), rows))
 
 
-def _measure_checkout(checkout: Path) -> tuple[float, float]:
-    """Events per second, and microseconds of the controller's processors per event."""
-    python = str(checkout / ".venv" / "bin" / "python")
-    rig = open_simulated(take_over=False)
+def _find_python(checkout: Path) -> str:
+    return str(checkout / ".venv" / "bin" / "python")
+
+
+@contextmanager
+def _serve_checkout(checkout: Path) -> Iterator[Controller]:
+    python = _find_python(checkout)
     with tempfile.TemporaryDirectory() as name:
         script = "import bench.controller, pathlib, sys; bench.controller.prepare(pathlib.Path("
         subprocess.run([python, "-c", f"{script}sys.argv[1]))", name], cwd=checkout, check=True)
+        rig = open_simulated(take_over=False)
         with serve_controller(Path(name), rig, python) as controller:
             _fill(controller.channel, APPLICATIONS // 5, CONNECTIONS // APPLICATIONS)
             wait_programmed(controller.channel)
-            before_s = _read_cpu_s(controller.pid)
-            events = _send_events(controller.address, 10.0, python, checkout)
-            used_s = _read_cpu_s(controller.pid) - before_s
+            yield controller
+
+
+def _measure_checkout(checkout: Path, controller: Controller, first: int) -> tuple[float, float]:
+    """Events per second, and microseconds of the controller's processors per event."""
+    before_s = _read_cpu_s(controller.pid)
+    events = _send_events(controller.address, 10.0, _find_python(checkout), checkout, first)
+    used_s = _read_cpu_s(controller.pid) - before_s
     return events.per_s, 1e6 * used_s / events.count
 
 

@@ -34,7 +34,7 @@ CLIENTS = 4
 EACH = CONNECTIONS // JOBS  # connections of a job
 LEAVES, SPINES, HOSTS = 8, 4, 8
 SEED = 20261117
-LONG_S = 3600.0
+LEASE_S = 3600.0 + 2 * SECONDS  # nobody renews it
 SETTLED_S = 300.0
 SAMPLES = 60
 # What a controller remembers of ended connections and of answers is bounded, and full by then.
@@ -63,7 +63,7 @@ class Churn:
             self.begin()
 
     def begin(self) -> None:
-        id_ = self.client.register(self.random.choice(sorted(PARTS)), LONG_S).id
+        id_ = self.client.register(self.random.choice(sorted(PARTS)), LEASE_S).id
         self.jobs[id_] = []
         self.events += 1
         self.connect(id_, EACH)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ from weft.switches.simulated import SimulatedSwitches, read_routed_fabric  # noq
 from weft.switches.tables import read_grant  # noqa: E402
 
 FAULTS = int(os.environ.get("WEFT_GROUP_FAULTS", "7"))
+NETWORK_FAULTS = ("kill_owner", "stop_owner", "cut_owner")
+SUBNET_FAULTS, FAULTS_OF_A_SUBNET = ("kill_owner", "stop_owner"), 8
 SEED = 20261117
 TTL_S = 2.0
 RECOVERY_S = 180.0
@@ -281,10 +284,17 @@ def solve_centrally(owner: MemberProcess, driver: Any) -> State:
     return run_batch(state, [FabricChanged(fabric=fabric, abilities=abilities)]).state
 
 
-def run_faults(controllers: FourControllers, kinds: tuple[str, ...], ground: str) -> None:
+def list_faults(kinds: tuple[str, ...]) -> range:
+    """The numbers of all faults on one kind of switches."""
+    return range(max(len(kinds), FAULTS // 10))
+
+
+def run_faults(
+    controllers: FourControllers, kinds: tuple[str, ...], ground: str, numbers: range
+) -> None:
     try:
         controllers.start()
-        for number in range(max(len(kinds), FAULTS // 10)):
+        for number in numbers:
             controllers.round(kinds[number % len(kinds)], "ab"[number // len(kinds) % 2])
     finally:
         controllers.end()
@@ -304,7 +314,7 @@ def test_four_controllers_of_simulated_switches_come_to_the_central_tables(tmp_p
 
     with cut_network((*ETCD_NODES, *NAMES)) as network, network_etcd(network, ETCD_NODES) as etcd:
         controllers = FourControllers(tmp_path, etcd, Ground(open_driver), network)
-        run_faults(controllers, ("kill_owner", "stop_owner", "cut_owner"), "simulated switches")
+        run_faults(controllers, NETWORK_FAULTS, "simulated switches", list_faults(NETWORK_FAULTS))
 
 
 def test_four_controllers_of_a_linux_testbed_come_to_the_central_tables(tmp_path: Path) -> None:
@@ -324,7 +334,7 @@ def test_four_controllers_of_a_linux_testbed_come_to_the_central_tables(tmp_path
             network_etcd(network, ETCD_NODES) as etcd,
         ):
             controllers = FourControllers(tmp_path, etcd, ground, network)
-            run_faults(controllers, ("kill_owner", "stop_owner", "cut_owner"), "Linux testbed")
+            run_faults(controllers, NETWORK_FAULTS, "Linux testbed", list_faults(NETWORK_FAULTS))
     finally:
         persistent.remove_testbed(BED)
 
@@ -336,19 +346,25 @@ def read_epochs() -> dict[str, int]:
 
 
 def test_four_controllers_of_a_subnet_come_to_the_central_tables(tmp_path: Path) -> None:
-    """Members are stopped instead of cut off: ibsim is reached in its own network namespace."""
+    """Members are stopped instead of cut off: ibsim is reached in its own network namespace.
+
+    ibsim takes ten clients, and those that were killed count: a few faults on each subnet.
+    """
     need_ibsim()
-    folder = tmp_path / "subnet"
-    folder.mkdir()
-    with subnet(leaf_spine(2, 2, 2), folder) as up, etcd_cluster() as etcd:
-        ground = Ground(
-            open_driver=lambda: RemoteDriver(up),
-            switches='driver = "infiniband"\n',
-            environments={name: up.environment(HOSTS[n]) for n, name in enumerate(NAMES)},
-            directory=folder,
-        )
-        controllers = FourControllers(tmp_path, etcd, ground)
-        run_faults(controllers, ("kill_owner", "stop_owner"), "ibsim")
+    numbers = list_faults(SUBNET_FAULTS)
+    for first in range(0, len(numbers), FAULTS_OF_A_SUBNET):
+        folder = tmp_path / f"{first}"
+        folder.mkdir()
+        with subnet(leaf_spine(2, 2, 2), folder) as up, etcd_cluster() as etcd:
+            ground = Ground(
+                open_driver=partial(RemoteDriver, up),
+                switches='driver = "infiniband"\n',
+                environments={name: up.environment(HOSTS[n]) for n, name in enumerate(NAMES)},
+                directory=folder,
+            )
+            controllers = FourControllers(folder, etcd, ground)
+            some = numbers[first : first + FAULTS_OF_A_SUBNET]
+            run_faults(controllers, SUBNET_FAULTS, "ibsim", some)
 
 
 # ---- Operators --------------------------------------------------------------------------------

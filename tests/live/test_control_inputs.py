@@ -246,6 +246,8 @@ def config_error(path: Path) -> InputError:
         ("levels = 4", "levels = 400", "policy.levels"),
         ("managed_share = 0.8", "managed_share = 'much'", "policy.managed_share"),
         ("share = 0.1\n", "share = 0.3\n", "policy.lane.share"),
+        ("share = 0.1\n", "share = 0\n", "policy.lane"),
+        ("budget = '400 B'", "budget = '40 B'", "policy.lane"),
         ("budget = '400 B'", "budget = '400 apples'", "policy.lane.budget"),
         ("h0 = ['a', 'b']", "h0 = ['a', 'b']\nh1 = ['a']", "hosts.h1"),
         ("[hosts]", "[lost]", "lost"),

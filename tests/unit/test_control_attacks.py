@@ -211,6 +211,12 @@ def test_thirty_fakes_of_one_identity_are_bounded_by_its_quota() -> None:
             assert len(ids) == 2
             assert {fake["code"] for fake in fakes if not fake["ok"]} == {"RESOURCE_EXHAUSTED"}
             assert [reply["ok"] for reply in opened] == [True] * 3 + [False] * 2
+            quota = "refused: nobody: Register: jobs: nobody has 2 at a time"
+            wait_until(
+                lambda: quota in [line["text"] for line in process.lines()],
+                "an attempt beyond the quota is logged",
+                WAIT_S,
+            )
             root.settled()
             shares = {
                 a.id: a.least_share for a in root.status(applications=True).listed_applications

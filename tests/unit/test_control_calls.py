@@ -143,11 +143,11 @@ def test_a_registration_is_used_and_ended_by_its_owner_or_an_operator_alone(serv
         }
         for name, attack in attacks.items():
             code, text = await service.refuse(name, attack, by=BOB)
-            whose = f"application {id_} belongs to alice"
+            whose = f"application {id_}: belongs to alice"
             if name == "Register":
-                whose = "key r/1 belongs to another identity"
+                whose = "key r/1: belongs to another identity"
             assert code == "PERMISSION_DENIED", (name, text)
-            assert service.lines[-1] == f"refused: bob: {whose}"
+            assert service.lines[-1] == f"refused: bob: {name}: {whose}"
         assert service.state.applications == before.applications
         assert service.state.connections == before.connections
         batch = pb.EventBatch(events=[pb.Event(renew=attacks["Renew"])])

@@ -65,6 +65,24 @@ def test_files_of_tls_are_given_together_for_a_command_too(
     assert capsys.readouterr().err.splitlines() == [message]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--app", ""], "weft: application: '' is no name; give one of `weft apps`"),
+        (["--app", "sort", "--ttl", "0.05"], "weft: ttl_s 0.05: is no lease"),
+        (["--app", "sort", "--controller", "h:65536"], "weft: controller 'h:65536': is no address"),
+    ],
+)
+def test_a_registration_that_no_controller_takes_is_refused_before_the_command_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    started = tmp_path / "started"
+    assert main(["run", *options, "--", "touch", str(started)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(message)
+    assert not started.exists()
+
+
 def test_simulated_switches_have_nothing_to_give_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

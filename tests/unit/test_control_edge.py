@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any, cast
 
-from control_parts import FABRIC, HTB, after, connect, fabric_event, ready, running
+from control_parts import (
+    FABRIC,
+    HTB,
+    KINDS,
+    after,
+    connect,
+    fabric_event,
+    key,
+    ready,
+    running,
+    seen_without,
+)
+from hypothesis import given
+from hypothesis.strategies import randoms
 
 from weft.control.policy.port_policy import LatencyLane
-from weft.control.runtime.edge_watch import LASTS_S, LOOK_S, EdgeWatch, build_rules
+from weft.control.runtime.edge_watch import DRAIN_S, LASTS_S, LOOK_S, Admissions, EdgeWatch
+from weft.control.state.events import Deregister, Disconnect, Event, Register, Registered
 from weft.control.state.policy_settings import Settings
 from weft.control.state.state import State
+from weft.control.state.step import Outcome, run_batch
 from weft.errors import InputError
 from weft.switches import EdgePort, EdgeReport, EdgeRules, PortName, Switches, Violation
 from weft.switches.linux.driver import _build_mark_rules
@@ -26,8 +42,7 @@ def with_addresses(state: State) -> State:
 
 def test_a_host_may_use_the_levels_of_its_connections_towards_their_destinations() -> None:
     state, _ = running("calm", "keen", ability=HTB)
-    rules = build_rules(with_addresses(state))
-    assert rules is not None
+    rules = Admissions(with_addresses(state)).build_rules()
     levels = {state.level_of("calm"), state.level_of("keen")}
     admitted = {edge.host: edge.admitted for edge in rules.ports.values()}
     assert admitted == {
@@ -38,23 +53,23 @@ def test_a_host_may_use_the_levels_of_its_connections_towards_their_destinations
 
 
 def test_ports_between_switches_are_not_at_the_edge() -> None:
-    rules = build_rules(ready(ability=HTB))
-    assert rules is not None
+    rules = Admissions(ready(ability=HTB)).build_rules()
     assert len(rules.ports) == len(FABRIC.hosts)
     assert {port.node for port in rules.ports} == {"leaf0", "leaf1"}
 
 
 def test_a_lane_has_a_budget_for_each_pair_of_hosts() -> None:
     settings = Settings(levels=6, managed_share=0.8, lane=LANE)
-    rules = build_rules(ready(settings, HTB))
-    assert rules is not None
+    rules = Admissions(ready(settings, HTB)).build_rules()
     assert rules.lane == 7
     rate_bps = FABRIC.links[0].rate_bps
     assert {edge.lane_bps for edge in rules.ports.values()} == {round(0.02 * rate_bps)}
 
 
 def test_no_fabric_no_rules() -> None:
-    assert build_rules(State(settings=Settings())) is None
+    watched = Watched(State(settings=Settings()))
+    watched.turn(LOOK_S)
+    assert not watched.edge.rules
 
 
 # ---- The watch ----------------------------------------------------------------------------------
@@ -78,7 +93,14 @@ class Watched:
     def __init__(self, state: State) -> None:
         self.state, self.now_s, self.lines = state, 0.0, list[str]()
         self.edge = Edge()
-        self.watch = EdgeWatch(lambda: self.state, clock=lambda: self.now_s, log=self.lines.append)
+        self.watch = EdgeWatch(state, clock=lambda: self.now_s, log=self.lines.append)
+
+    def run(self, *events: Event) -> Outcome:
+        """As the engine does."""
+        outcome = run_batch(self.state, events)
+        self.state = outcome.state
+        self.watch.follow(outcome.state, outcome.rows)
+        return outcome
 
     def turn(self, after_s: float = 0.0) -> None:
         self.now_s += after_s
@@ -86,9 +108,15 @@ class Watched:
 
 
 def violation(**more: Any) -> Violation:
-    port = PortName("leaf0", 1)
-    fields = {"host": "h0", "destination": "h2", "level": 3, "bytes": 2048, "is_rewritten": True}
-    return Violation(port=port, **{**fields, **more})
+    fields = {
+        "port": PortName("leaf0", 1),
+        "host": "h0",
+        "destination": "h2",
+        "level": 3,
+        "bytes": 2048,
+        "is_rewritten": True,
+    }
+    return Violation(**{**fields, **more})
 
 
 def test_new_connections_are_admitted_at_once_and_old_rules_looked_at_in_turn() -> None:
@@ -97,11 +125,54 @@ def test_new_connections_are_admitted_at_once_and_old_rules_looked_at_in_turn() 
     watched.turn(LOOK_S)
     watched.turn()
     assert len(watched.edge.rules) == 1, "nothing is new"
-    watched.state = after(state, connect(id_, "h1", "h2", 7))
+    watched.run(connect(id_, "h1", "h2", 7))
     watched.turn()
     assert len(watched.edge.rules) == 2
     watched.turn(LOOK_S)
     assert watched.edge.rules[1] is watched.edge.rules[2]
+
+
+def test_a_second_connection_between_the_same_hosts_changes_no_rule() -> None:
+    state, (id_,) = running("calm", ability=HTB)
+    watched = Watched(state)
+    watched.turn(LOOK_S)
+    watched.run(connect(id_, "h0", "h2", 7))
+    watched.turn()
+    watched.run(Disconnect(connection=str(key(7))))
+    watched.turn()
+    assert len(watched.edge.rules) == 1
+    watched.run(Disconnect(connection=str(key(1))))
+    watched.turn()
+    assert watched.edge.rules[-1].ports[PortName("leaf0", 1)].admitted == frozenset()
+
+
+@given(randoms(use_true_random=False))
+def test_rules_counted_change_by_change_are_those_of_the_state(random: Random) -> None:
+    watched = Watched(ready(ability=HTB))
+    ids: list[str] = []
+    hosts = ["h0", "h1", "h2", "h3", "nobody"]
+    for number in range(1, 40):
+        match random.choice(("register", "connect", "connect", "end", "close", "fabric", "turn")):
+            case "register":
+                name = random.choice(sorted(KINDS))
+                event = Register(key=key(number, "r"), name=name, ttl_s=9.0, now_s=0.0)
+                (answer,) = watched.run(event).answers
+                assert isinstance(answer, Registered)
+                ids.append(answer.id)
+            case "connect" if ids:
+                watched.run(connect(random.choice(ids), *random.sample(hosts, 2), number))
+            case "end" if ids:
+                id_ = ids.pop(random.randrange(len(ids)))
+                watched.run(Deregister(key=key(number), application=id_))
+            case "close":
+                watched.run(Disconnect(connection=str(key(random.randint(1, number)))))
+            case "fabric":
+                absent = random.sample(hosts[:4], random.randint(0, 1))
+                watched.run(fabric_event(seen_without(FABRIC, *absent), HTB))
+            case _:
+                watched.turn(LOOK_S)
+    watched.turn(LOOK_S)
+    assert watched.edge.rules[-1] == Admissions(watched.state).build_rules()
 
 
 def test_a_violation_is_logged_once_and_stands_while_it_lasts() -> None:
@@ -115,6 +186,39 @@ def test_a_violation_is_logged_once_and_stands_while_it_lasts() -> None:
     watched.edge.report = EdgeReport()
     watched.turn(LASTS_S + 1)
     assert watched.watch.list_problems() == []
+
+
+def test_bytes_sent_just_before_a_mark_was_admitted_are_no_violation() -> None:
+    state, (id_,) = running("calm", ability=HTB)
+    watched = Watched(state)
+    watched.turn(LOOK_S)
+    watched.run(connect(id_, "h1", "h2", 7))
+    early = violation(port=PortName("leaf0", 2), host="h1", level=state.level_of("calm"))
+    watched.edge.report = EdgeReport(violations=(early, replace(early, destination="")))
+    watched.turn()
+    assert watched.lines == []
+    watched.edge.report = EdgeReport(violations=(replace(early, destination="h3"),))
+    watched.turn(LOOK_S)
+    assert len(watched.lines) == 1, "another destination has no registration"
+
+
+def test_bytes_that_drain_after_a_connection_are_no_violation_for_a_while() -> None:
+    state, _ = running("calm", ability=HTB)
+    level = state.level_of("calm")
+    watched = Watched(state)
+    watched.turn(LOOK_S)
+    watched.run(Disconnect(connection=str(key(1))))
+    late = violation(level=level)
+    watched.edge.report = EdgeReport(violations=(late, replace(late, destination="")))
+    watched.turn()
+    watched.turn(DRAIN_S - 1.5 * LOOK_S)
+    assert watched.lines == []
+    watched.edge.report = EdgeReport(violations=(replace(late, is_lane=True),))
+    watched.turn(LOOK_S)
+    assert len(watched.lines) == 1, "a lane's budget holds for registered connections too"
+    watched.edge.report = EdgeReport(violations=(late,))
+    watched.turn(LOOK_S)
+    assert len(watched.lines) == 2
 
 
 def test_what_cannot_be_prevented_is_called_so() -> None:

@@ -5,14 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from control_parts import FABRIC, HTB, VLARB, after, connect, key, ready, register, running
+from control_parts import (
+    FABRIC,
+    HTB,
+    VLARB,
+    after,
+    connect,
+    empty,
+    fabric_event,
+    key,
+    ready,
+    register,
+    running,
+)
 
 from weft.control.operators.explain import (
     MANAGED,
     UNMANAGED,
     WAITING,
+    ConnectionAccount,
     PortAccount,
     explain_application,
+    explain_connection,
     explain_port,
     find_registrations,
 )
@@ -85,6 +99,25 @@ def test_ports_that_are_not_managed_are_not_explained() -> None:
     assert refusal.code == "NOT_FOUND"
     unknown = explain_application(state, "keen")
     assert isinstance(unknown, Refusal)
+
+
+def account_of_connection(state: State, id_: str) -> ConnectionAccount:
+    explained = explain_connection(state, id_)
+    assert isinstance(explained, ConnectionAccount), explained
+    return explained
+
+
+def test_a_connection_s_account_has_its_ports_or_says_why_it_has_none() -> None:
+    state, id_ = register(empty(), "calm", 1)
+    state = after(state, connect(id_, "h0", "h2", 1), connect(id_, "h0", "gone", 2))
+    before = account_of_connection(state, "c/1")
+    assert (before.problem, before.ports) == ("no fabric is known yet", ())
+    state = after(state, fabric_event())
+    routed, lost = (account_of_connection(state, name) for name in ("c/1", "c/2"))
+    assert routed.problem == ""
+    assert PORT in {port for hop in routed.hops for port in hop}
+    assert len(routed.ports) == len([port for hop in routed.hops for port in hop])
+    assert (lost.problem, lost.hops) == ("host 'gone': is not in leaf_spine", ())
 
 
 def test_a_port_without_applications_has_an_account_too() -> None:

@@ -27,6 +27,7 @@ from serve_process import wait_until
 
 from weft.cli import main
 from weft.control.runtime.config import read_config
+from weft.control.runtime.liveness import report_standby
 from weft.control.runtime.metrics import _format_sent
 from weft.control.state.events import Register
 from weft.errors import InputError
@@ -228,6 +229,18 @@ def test_a_manager_that_does_not_read_holds_nobody_up(
         for _ in range(2000):
             notify_service_manager("WATCHDOG=1")
         assert silent.recv(4096) == b"WATCHDOG=1"
+
+
+def test_systemd_hears_that_a_standby_is_ready_and_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(WAIT_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with report_standby(every_s=0.001):
+            assert manager.recv(4096) == b"READY=1\nSTATUS=standby"
+            assert manager.recv(4096) == b"WATCHDOG=1"
 
 
 def test_without_systemd_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,11 @@ def parent() -> Iterator[subprocess.Popen[bytes]]:
 def watch(pid: int, journal: Path) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     argv = [*START, str(pid), str(journal)]
-    return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    # With PYTHONUNBUFFERED a flush that is missing would not show.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    return subprocess.Popen(
+        argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=environment
+    )
 
 
 def test_it_restores_when_its_pipe_is_closed(

@@ -21,7 +21,7 @@ import random
 import struct
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -250,7 +250,7 @@ class SharedClaim:
             last = self._read()
             granted = grant(last, claim, is_connected=_is_running(last.pid))
             if granted is None:
-                raise self._refuse(last, "switches")
+                raise self._refuse(last)
             if granted != last:
                 granted = msgspec.structs.replace(granted, pid=os.getpid())
                 data = msgspec.json.encode(granted)
@@ -259,7 +259,7 @@ class SharedClaim:
         self._claim = replace(claim, epoch=granted.epoch)
 
     @contextmanager
-    def hold(self, node: str) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Nobody claims the switches during the block."""
         with self._lock():
             last = self._read()
@@ -268,11 +268,11 @@ class SharedClaim:
             else:
                 is_fenced = not last.belongs_to(self._claim)
             if is_fenced:
-                raise self._refuse(last, node)
+                raise self._refuse(last)
             yield
 
-    def _refuse(self, last: Grant, where: str) -> Taken:
-        return build_taken_error(where, last.owner, last.epoch)
+    def _refuse(self, last: Grant) -> Taken:
+        return build_taken_error("switches", last.owner, last.epoch)
 
     def _read(self) -> Grant:
         return decode_grant(os.pread(self._file, 4096, 0), str(self._path))
@@ -334,16 +334,14 @@ class SimulatedSwitches:
         return {port: self._try_port(port, self._read) for port in ports}
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
-        return {
-            port: self._try_port(port, lambda at: self._write_claimed(at, wanted[at]))
-            for port in wanted
-        }
-
-    def _write_claimed(self, port: PortName, wanted: Tables) -> Tables:
-        if self._claims is None:
-            return self._write(port, wanted)
-        with self._claims.hold(port.node):
-            return self._write(port, wanted)
+        try:
+            with nullcontext() if self._claims is None else self._claims.hold():
+                return {
+                    port: self._try_port(port, lambda at: self._write(at, wanted[at]))
+                    for port in wanted
+                }
+        except Taken as error:
+            return dict.fromkeys(wanted, Fenced(str(error)))
 
     def has_changed(self) -> bool:
         return False
@@ -391,8 +389,6 @@ class SimulatedSwitches:
     def _try_port(self, port: PortName, do: Callable[[PortName], _T]) -> _T | Failed:
         try:
             return do(port)
-        except Taken as error:
-            return Fenced(str(error))
         except InputError as error:
             return Failed(error.problem)
         except OSError as error:

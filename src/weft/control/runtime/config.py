@@ -314,15 +314,19 @@ def _lane(table: Table | None) -> LatencyLane | None:
     if table is None:
         return None
     share = table.number("share", 0.0, 1.0)
-    lane = LatencyLane(
-        share=share,
-        budget_bytes=table.size_bytes("budget", 1, 2**30),
-        flow_share=table.number("flow_share", 0.0, 1.0, round(FLOW_PART * share, 9)),
-        packet_bytes=table.size_bytes("packet", 1, 2**16, 256),
-        bulk_bytes=table.size_bytes("bulk_packet", 1, 2**16, 4096),
-    )
+    budget = table.size_bytes("budget", 1, 2**30)
+    flow_share = table.number("flow_share", 0.0, 1.0, round(FLOW_PART * share, 9))
+    packet = table.size_bytes("packet", 1, 2**16, 256)
+    bulk_packet = table.size_bytes("bulk_packet", 1, 2**16, 4096)
     table.done()
-    return lane
+    with _errors_at(table.location):
+        return LatencyLane(
+            share=share,
+            budget_bytes=budget,
+            flow_share=flow_share,
+            packet_bytes=packet,
+            bulk_bytes=bulk_packet,
+        )
 
 
 def _limits(table: Table, quotas: Table) -> Limits:

@@ -54,6 +54,7 @@ from weft.control.state.events import (
     FabricChanged,
     ModelChanged,
     Refusal,
+    Row,
 )
 from weft.control.state.fabric_changes import find_paths
 from weft.control.state.group_changes import has_carried_out
@@ -291,7 +292,7 @@ class _Controller:
         self.stop: Callable[[], object] = lambda: None
         self.metrics = _build_metrics(self.config)
         self.reconciler = self._build_reconciler()
-        self.edge = EdgeWatch(lambda: self.engine.state, clock=time.monotonic, log=self.log)
+        self.edge = EdgeWatch(state, clock=time.monotonic, log=self.log)
         self.explorer = self._build_explorer()
         self.engine = Engine(
             state,
@@ -302,6 +303,7 @@ class _Controller:
             request_discovery=self.explorer.request_discovery,
             log=self.log,
             observe_commit=self.metrics.commit_s.observe if self.metrics else _ignore,
+            observe_state=self._observe_state,
         )
         self.liveness = Liveness(self.engine)
         self.follower, self.link = self._build_follower(), self._build_link()
@@ -422,7 +424,10 @@ class _Controller:
     ) -> None:
         tables = {name: state.target[name] for name in ports}
         self.reconciler.set_targets(tables, state.revision, requested_s)
-        self.explorer.wake()
+
+    def _observe_state(self, state: State, rows: Sequence[Row]) -> None:
+        if self.config.guard_marks and self.edge.follow(state, rows):
+            self.explorer.wake()
 
     def _offer_fabric(self, event: FabricChanged) -> bool:
         """In the explorer's thread: whether the engine has taken the fabric."""

@@ -2,19 +2,23 @@
 
 The rules follow from the state: a host may use a level towards another host while a registration
 of that level has a connection between them. The driver rewrites other marks or detects them; what
-it reports is logged, and stands among the controller's problems while it lasts. The explorer's
-thread calls `turn`. Building the rules of many connections takes time, so it is done at most a
-tenth of the time. Entry points: `EdgeWatch`, `build_rules` (pure). Units: seconds, bytes.
+it reports is logged, and stands among the controller's problems while it lasts. Bytes that were
+sent just before a connection was admitted, or that drain after its end, are no violation. The
+explorer's thread calls `turn`. Connections are counted as they come and go (`Admissions`). Only a new fabric
+or new levels count them all again, which takes time, so it is done at most a tenth of the time.
+Entry points: `EdgeWatch`, `Admissions`. Units: seconds, bytes.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from weft.control.runtime.audit import LogLine
+from weft.control.state.events import Connection, ConnectionRow, Row
+from weft.control.state.managed_paths import Paths
 from weft.control.state.state import State
 from weft.errors import InputError, WeftError
 from weft.switches import EdgePort, EdgeReport, EdgeRules, PortName, Switches, Violation
@@ -22,6 +26,7 @@ from weft.units import format_value
 
 LOOK_S = 1.0  # between looks at what was rewritten
 LASTS_S = 10.0  # how long a violation stands after the last look that saw it
+DRAIN_S = 30.0  # how long sockets may go on sending after the end of their connection
 _MOST_PROBLEMS = 20
 _PART = 0.1  # of the time at most, for building rules, and for looking
 
@@ -37,22 +42,29 @@ class _Case(NamedTuple):
 
 
 class EdgeWatch:
-    """`read_state` gives the engine's current state."""
+    """Begins with a state; `follow` gives it each later one."""
 
     def __init__(
-        self,
-        read_state: Callable[[], State],
-        *,
-        clock: Callable[[], float],
-        log: Callable[[str], None],
+        self, state: State, *, clock: Callable[[], float], log: Callable[[str], None]
     ) -> None:
-        self._read_state, self._clock, self._log = read_state, clock, log
+        self._clock, self._log = clock, log
+        self._admissions: Admissions | None = None
         self._rules: EdgeRules | None = None
-        self._basis: tuple[object, ...] = ()  # what the rules follow from
         self._build_s = self._look_s = clock()
         self._problems: tuple[str, ...] = ()
+        self._draining: dict[tuple[PortName, str, int], float] = {}  # until when; by mark
         self._lock = threading.Lock()  # guards what is below
+        self._state = state
+        self._changed: set[str] = set()  # connections that differ from what is counted
         self._seen: dict[_Case, tuple[float, int]] = {}  # until when it stands, and bytes so far
+
+    def follow(self, state: State, rows: Iterable[Row]) -> bool:
+        """From the engine's thread: a state, and its new rows. Whether connections have changed."""
+        changed = [row.id for row in rows if type(row) is ConnectionRow]
+        with self._lock:
+            self._state = state
+            self._changed.update(changed)
+        return bool(changed)
 
     def turn(self, driver: Switches) -> None:
         """Sends new rules, or looks what was rewritten, if that is due."""
@@ -67,7 +79,7 @@ class EdgeWatch:
         now_s = self._clock()
         self._look_s = max(started_s + LOOK_S, now_s + (now_s - started_s) * (1 - _PART) / _PART)
         self._note_problems(report.problems)
-        self._note_violations(report.violations)
+        self._note_violations(self._drop_transient(report.violations))
 
     def list_problems(self) -> list[str]:
         """From any thread: violations that last."""
@@ -77,18 +89,44 @@ class EdgeWatch:
         return [_describe(case, count) for case, count in lasting[:_MOST_PROBLEMS]]
 
     def _refresh_rules(self) -> bool:
-        state = self._read_state()
-        basis = (state.connections, state.paths)
-        is_same = len(self._basis) == 2 and all(map(_is_identical, basis, self._basis))
-        if is_same or self._clock() < self._build_s:
+        """Whether there are new ones."""
+        if self._clock() < self._build_s:
             return False
+        with self._lock:
+            state, changed, self._changed = self._state, self._changed, set()
         started_s = self._clock()
-        rules = build_rules(state)
-        took_s = self._clock() - started_s
-        self._build_s = self._clock() + took_s * (1 - _PART) / _PART
-        self._basis, is_new = basis, rules != self._rules
+        if self._admissions is None or not self._admissions.is_of(state):
+            self._admissions = None if state.paths is None else Admissions(state)
+        elif not changed or not self._admissions.count_changes(state, changed):
+            return False
+        self._build_s = self._clock() + (self._clock() - started_s) * (1 - _PART) / _PART
+        rules = None if self._admissions is None else self._admissions.build_rules()
+        is_new = rules != self._rules
+        if is_new:
+            self._note_draining(self._rules, rules)
         self._rules = rules
         return is_new
+
+    def _note_draining(self, old: EdgeRules | None, new: EdgeRules | None) -> None:
+        now_s = self._clock()
+        self._draining = {mark: s for mark, s in self._draining.items() if s > now_s}
+        for port, edge in old.ports.items() if old else ():
+            successor = new.ports.get(port) if new else None
+            if successor is not edge:
+                ended = edge.admitted - (successor.admitted if successor else frozenset())
+                marks = ((port, destination, level) for destination, level in ended)
+                self._draining |= dict.fromkeys(marks, now_s + DRAIN_S)
+
+    def _drop_transient(self, violations: Iterable[Violation]) -> list[Violation]:
+        """Without marks that are admitted by now or were until recently; a lane's budget stays."""
+        assert self._rules is not None, "the driver has reported by them"
+        now_s, ports = self._clock(), {violation.port for violation in violations}
+        known = {mark for mark, until_s in self._draining.items() if until_s > now_s}
+        for port in ports & self._rules.ports.keys():
+            known |= {(port, *mark) for mark in self._rules.ports[port].admitted}
+        # A driver that cannot tell the destination leaves it empty.
+        known |= {(port, "", level) for port, _, level in known}
+        return [v for v in violations if v.is_lane or (v.port, v.destination, v.level) not in known]
 
     def _note_problems(self, problems: tuple[str, ...]) -> None:
         """Logs each change once."""
@@ -97,7 +135,7 @@ class EdgeWatch:
             self._log(LogLine(f"marks are not guarded: {problem}{more}", "warning"))
         self._problems = problems
 
-    def _note_violations(self, violations: tuple[Violation, ...]) -> None:
+    def _note_violations(self, violations: Iterable[Violation]) -> None:
         now_s = self._clock()
         fresh: dict[_Case, int] = {}
         with self._lock:
@@ -121,10 +159,6 @@ class EdgeWatch:
             self._log(LogLine(f"marks: {more} more pairs of hosts break the rules", "warning"))
 
 
-def _is_identical(a: object, b: object) -> bool:
-    return a is b
-
-
 def _describe(case: _Case, count: int) -> str:
     to = f" to {case.destination}" if case.destination else ""
     why = "beyond its budget of the latency lane" if case.is_lane else "without a registration"
@@ -136,56 +170,96 @@ def _describe(case: _Case, count: int) -> str:
 # ---- Rules --------------------------------------------------------------------------------------
 
 
-def build_rules(state: State) -> EdgeRules | None:
-    """None while no fabric is known."""
-    paths, lane = state.paths, state.settings.lane
-    if paths is None:
-        return None
-    fabric = paths.fabric
-    admitted = _list_admitted(state)
+class Admissions:
+    """How many connections of a state admit each level from one host to another."""
+
+    def __init__(self, state: State) -> None:
+        assert state.paths is not None, "the edge belongs to a fabric"
+        self._state, self._paths = state, state.paths
+        self._node_of: dict[str, int | None] = {}  # by the names that connections use
+        self._counts: dict[int, dict[tuple[str, int], int]] = {}  # by source
+        for connection in state.connections.values():
+            self._shift(state, connection, 1)
+        self._addresses = _list_addresses(self._paths.aliases)
+        self._lane_bps = _list_edge_ports(state, self._paths)
+        self._ports: dict[PortName, EdgePort] = {}
+        self._admit(self._lane_bps)
+
+    def is_of(self, state: State) -> bool:
+        """Whether the state has the same fabric and levels, so that only connections differ."""
+        return state.paths is self._paths and state.levels is self._state.levels
+
+    def count_changes(self, state: State, connections: Iterable[str]) -> bool:
+        """Counts these connections as the state has them; whether that admits more or less."""
+        changed: set[int | None] = set()
+        before, after = self._state.connections, state.connections
+        for id_ in connections:
+            old, new = before.get(id_), after.get(id_)
+            if old is not new:
+                changed.add(self._shift(self._state, old, -1))
+                changed.add(self._shift(state, new, 1))
+        changed.discard(None)
+        self._state = state
+        self._admit(self._lane_bps.keys() & changed)
+        return bool(changed)
+
+    def build_rules(self) -> EdgeRules:
+        settings = self._state.settings
+        return EdgeRules(
+            levels=settings.levels,
+            lane=settings.lane_level,
+            ports=dict(self._ports),
+            addresses=self._addresses,
+        )
+
+    def _shift(self, state: State, connection: Connection | None, by: int) -> int | None:
+        """Counts a connection (-1: no more); its source, if that may send other marks now."""
+        if connection is None:
+            return None
+        source = self._find_node(connection.source)
+        destination = self._find_node(connection.destination)
+        if source is None or destination is None:
+            return None
+        level = state.level_of(state.applications[connection.application].name)
+        counts = self._counts.setdefault(source, {})
+        mark = self._paths.fabric.nodes[destination].name, level
+        before = counts.get(mark, 0)
+        if before + by:
+            counts[mark] = before + by
+        else:
+            del counts[mark]
+        return None if before and before + by else source
+
+    def _find_node(self, name: str) -> int | None:
+        """None for a host that is not in the fabric."""
+        if name not in self._node_of:
+            try:
+                self._node_of[name] = self._paths.host(name)
+            except InputError:
+                self._node_of[name] = None
+        return self._node_of[name]
+
+    def _admit(self, hosts: Iterable[int]) -> None:
+        """Makes the ports of these hosts admit what is counted."""
+        for host in hosts:
+            admitted = frozenset(self._counts.get(host, ()))
+            name = self._paths.fabric.nodes[host].name
+            for port, lane_bps in self._lane_bps[host].items():
+                self._ports[port] = EdgePort(host=name, admitted=admitted, lane_bps=lane_bps)
+
+
+def _list_edge_ports(state: State, paths: Paths) -> dict[int, dict[PortName, int]]:
+    """The managed ports of switches that lead to each host, with a flow's budget of the lane."""
+    fabric, lane = paths.fabric, state.settings.lane
     rate_of = {end: link.rate_bps for link in fabric.links for end in (link.a, link.b)}
-    ports: dict[PortName, EdgePort] = {}
+    ports: dict[int, dict[PortName, int]] = {host: {} for host in fabric.hosts}
     for host in fabric.hosts:
         for end in fabric.neighbors(host).values():
             is_managed = not state.settings.group or paths.name(end) in state.policies
             if fabric.nodes[end.node].kind == "switch" and is_managed:
-                ports[paths.name(end)] = EdgePort(
-                    host=fabric.nodes[host].name,
-                    admitted=frozenset(admitted.get(host, ())),
-                    lane_bps=0 if lane is None else round(lane.flow_share * rate_of[end]),
-                )
-    return EdgeRules(
-        levels=state.settings.levels,
-        lane=state.settings.lane_level,
-        ports=ports,
-        addresses=_list_addresses(paths.aliases),
-    )
-
-
-def _list_admitted(state: State) -> Mapping[int, set[tuple[str, int]]]:
-    """Destinations and levels by source: of all connections whose hosts are in the fabric."""
-    paths, levels = state.paths, {}
-    assert paths is not None, "checked before"
-    admitted: dict[int, set[tuple[str, int]]] = {}
-    node_of: dict[str, int | None] = {}
-
-    def find_node(name: str) -> int | None:
-        if name not in node_of:
-            try:
-                node_of[name] = paths.host(name)
-            except InputError:
-                node_of[name] = None
-        return node_of[name]
-
-    for connection in state.connections.values():
-        name = state.applications[connection.application].name
-        if name not in levels:
-            levels[name] = state.level_of(name)
-        source, destination = find_node(connection.source), find_node(connection.destination)
-        if source is not None and destination is not None:
-            to = paths.fabric.nodes[destination].name
-            admitted.setdefault(source, set()).add((to, levels[name]))
-    return admitted
+                share = 0 if lane is None else lane.flow_share
+                ports[host][paths.name(end)] = round(share * rate_of[end])
+    return ports
 
 
 def _list_addresses(aliases: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -35,6 +35,7 @@ from weft.control.state.events import (
     Renewed,
     RevisionRow,
     Rollback,
+    Row,
 )
 from weft.control.state.request_key import Key
 from weft.control.state.requests import find_expired
@@ -132,7 +133,8 @@ class Engine:
 
     The third argument is when the first of their requests came, or None.
     `request_discovery` is called when further connections have no path. `log` gets every change,
-    `observe_commit` how long each commit took.
+    `observe_commit` how long each commit took, `observe_state` each new state, with the rows that
+    were stored of it.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Engine:
         request_discovery: Callable[[], None],
         log: Callable[[str], None] = lambda _: None,
         observe_commit: Callable[[float], None] = lambda _: None,
+        observe_state: Callable[[State, Sequence[Row]], None] = lambda _, __: None,
         batching: Batching | None = None,
     ) -> None:
         self.state = state
@@ -154,6 +157,7 @@ class Engine:
         self._batching = batching or Batching()
         self._set_targets, self._request_discovery = set_targets, request_discovery
         self._log, self._observe_commit = log, observe_commit
+        self._observe_state = observe_state
         self._waiting_s: float | None = None  # since when a request waits for its ports
         self._revisions = deque(store.revisions(LISTED_REVISIONS)[::-1], maxlen=LISTED_REVISIONS)
         self._leases = LeaseClock(clock)
@@ -246,7 +250,9 @@ class Engine:
         outcome = self._run_batch([*events, *self._list_expiries(events, now_s)])
         if len(outcome.state.missing_paths) > len(self.state.missing_paths):
             self._request_discovery()
-        self.state = outcome.state
+        if outcome.state is not self.state:
+            self.state = outcome.state
+            self._observe_state(outcome.state, outcome.rows)
         if outcome.ports:
             self._set_targets(outcome.state, outcome.ports, self._waiting_s)
         if outcome.state.pending is None:

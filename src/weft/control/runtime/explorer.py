@@ -14,6 +14,7 @@ Units: seconds.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from math import inf
 
@@ -34,6 +35,9 @@ SETTLE_S = 10.0  # after such a change: the subnet manager is at work
 _SETTLE_STEP_S = 1.0
 _WATCH_PART = 0.4  # of the time at most, for watching
 _IDLE_S = 0.1
+# After a turn it rests so many times the turn's processor time, at most so long: of many new
+# connections, one turn admits all that come meanwhile, and a single one is admitted at once.
+_REST, _LONGEST_REST_S = 20, 0.1
 _SOON_S = 2.0  # to a requested discovery; twice as long each time that it finds nothing new
 _TRIES = 2  # discoveries that fail before the drivers are opened again
 
@@ -72,18 +76,22 @@ class Explorer:
         self._failing_since_s = 0.0
         self._port_failures = 0
         self._woken = threading.Event()
-        self._ending = False
+        self._ending = threading.Event()
 
     def run(self) -> None:
         """Runs until `stop`."""
-        while not self._ending:
-            if not self.turn():
+        while not self._ending.is_set():
+            started_s = time.thread_time()
+            has_retried = self.turn()
+            took_s = time.thread_time() - started_s
+            if not has_retried:
+                self._ending.wait(min(_REST * took_s, _LONGEST_REST_S))
                 self._woken.wait(_IDLE_S)
                 self._woken.clear()
 
     def stop(self) -> None:
         """From any thread."""
-        self._ending = True
+        self._ending.set()
         self._woken.set()
 
     def wake(self) -> None:

@@ -28,12 +28,12 @@ _SERVICES = ("", SERVICE.full_name)
 
 
 @contextmanager
-def report_standby() -> Iterator[None]:
+def report_standby(every_s: float = _STANDBY_S) -> Iterator[None]:
     """A controller that waits for its turn is ready, and fine, as far as systemd is concerned."""
     ending = threading.Event()
 
     def feed() -> None:
-        while not ending.wait(_STANDBY_S):
+        while not ending.wait(every_s):
             notify_service_manager("WATCHDOG=1")
 
     thread = threading.Thread(target=feed, daemon=True)

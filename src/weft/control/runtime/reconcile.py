@@ -31,6 +31,7 @@ from weft.errors import WeftError
 from weft.switches import Failed, Fenced, Foreign, PortName, PortProgrammer, Tables
 
 _IDLE_S = 0.25
+_REST_S = 0.005  # at most, after a turn
 _NODE_LINES = 20  # of the log, for one turn
 _CONTESTED_S, _CONTESTED_CHECKS = 300.0, 10  # the while in which repeated drift counts
 
@@ -84,7 +85,7 @@ class Reconciler:
         self._requests = 0  # how often there was something new to do
         self._answered_s = clock()
         self._contested = ""  # as last logged
-        self._ending = False
+        self._end = threading.Event()
 
     # ---- From other threads -------------------------------------------------------------------
 
@@ -103,7 +104,7 @@ class Reconciler:
 
     def stop(self) -> None:
         with self._changed:
-            self._ending = True
+            self._end.set()
             self._wake()
 
     def _wake(self) -> None:
@@ -156,10 +157,18 @@ class Reconciler:
     # ---- The thread ---------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Runs until `stop`."""
-        while not self._ending:
-            requests = self._requests
-            if not self.turn():
+        """Runs until `stop`.
+
+        It rests after each turn, as long as the turn took: requests that come meanwhile often
+        change the same ports, which are then written once.
+        """
+        rest_s = 0.0
+        while not self._end.wait(rest_s):
+            requests, began_s = self._requests, self._clock()
+            if self.turn():
+                rest_s = min(self._clock() - began_s, _REST_S)
+            else:
+                rest_s = 0.0
                 with self._changed:
                     if requests == self._requests:
                         self._changed.wait(_IDLE_S)

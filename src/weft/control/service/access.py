@@ -117,7 +117,7 @@ class Access:
             raise Refused("PERMISSION_DENIED", f"{problem}; {remedy}")
 
     def report(self, identity: Identity, problem: str) -> None:
-        """Logs an attempt on what is another's."""
+        """Logs an attempt that was refused for what the caller may have."""
         self._refusals.write(identity, f"{identity}: {problem}")
 
     def is_operator(self, identity: Identity) -> bool:

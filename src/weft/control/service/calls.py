@@ -200,24 +200,27 @@ class Calls:
 
     async def _change(self, call: Call, name: str, request: Any) -> Any:
         """The reply has the fields of the engine's answer."""
-        return reply_class(name)(**asdict(await self._submit(call, request)))
+        return reply_class(name)(**asdict(await self._submit(call, name, request)))
 
-    async def _submit(self, call: Call, request: Any) -> Struct:
+    async def _submit(self, call: Call, name: str, request: Any) -> Struct:
         usual_s = self._engine.state.settings.usual_ttl_s
         by = self._describe_asker(call.identity)
         event = read_requests.read_change(request, self._engine.now_s, by, usual_s)
         async with call.caller.events.slots():
             (answer,) = await self._bridge.ask([event])
-        self._report_denials(call.identity, [answer])
+        self._report_denials(call.identity, name, [answer])
         return raise_refusal(answer)
 
     def _describe_asker(self, identity: Identity) -> Asker:
         return Asker(name=identity.name, is_operator=self._access.is_operator(identity))
 
-    def _report_denials(self, identity: Identity, answers: Iterable[Answer]) -> None:
+    def _report_denials(self, identity: Identity, name: str, answers: Iterable[Answer]) -> None:
+        """Logs attempts on what is another's, or beyond a quota."""
+        # A store that cannot be written refuses with the same code, and is logged once.
+        codes = {"PERMISSION_DENIED"} | (set() if self._engine.problem else {"RESOURCE_EXHAUSTED"})
         for answer in answers:
-            if isinstance(answer, Refusal) and answer.code == "PERMISSION_DENIED":
-                self._access.report(identity, f"{answer.where} {answer.problem}")
+            if isinstance(answer, Refusal) and answer.code in codes:
+                self._access.report(identity, f"{name}: {answer.where}: {answer.problem}")
 
     async def acks(self, caller: Caller, identity: Identity, batch: pb.EventBatch) -> pb.AckBatch:
         """One acknowledgement for each event, in order; a chunk is done before the next is read."""
@@ -242,7 +245,7 @@ class Calls:
         if valid:
             async with caller.events.slots(len(valid)):
                 answered = await self._bridge.ask(valid)
-        self._report_denials(identity, answered)
+        self._report_denials(identity, "Events", answered)
         answers = iter(answered)
         return [_ack(item if isinstance(item, Refusal) else next(answers)) for item in events]
 
@@ -432,7 +435,7 @@ class Calls:
         """A proposal or a rollback, and which of its ports are not programmed in time."""
         wait_s = read_requests.read_wait_s(request)
         request = self._choose_revision(request) if name == "Rollback" else request
-        answer = await self._submit(call, request)
+        answer = await self._submit(call, name, request)
         assert isinstance(answer, Applied)
         more: dict[str, Any] = {"ids": answer.ids} if name == "Apply" else {}
         if name == "Apply" and self._fabric is not None:

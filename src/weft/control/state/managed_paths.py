@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from typing import NamedTuple
 
 from weft.errors import InputError
 from weft.fabric import Fabric, Port
@@ -18,6 +19,14 @@ from weft.switches import PortName
 
 _HOST_REMEDY = "name a host of the fabric, or an alias that the controller knows"
 _MAX_CACHED = 200_000
+
+
+class _Exit(NamedTuple):
+    """A port of a switch, the port again if it is managed, and the node behind it."""
+
+    number: int
+    port: Port | None
+    neighbor: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Paths:
         """Ports by which packets leave a node, the source too."""
         if node == source:
             return self.fabric.neighbors(node)
-        return self._outputs(node, source, destination)
+        return [output.number for output in self._outputs(node, source, destination)]
 
     def _ports_from(self, node: int, source: int, destination: int) -> tuple[Port, ...]:
         """Managed ports from a node on; the part that hosts of a switch share is searched once."""
@@ -123,21 +132,16 @@ class Paths:
         return {port: port for port in self.managed}
 
     @cached_property
-    def _rows(self) -> dict[int, list[int]]:
-        """Group of ports towards each host, of the switches visited so far."""
+    def _rows(self) -> dict[int, tuple[list[int], dict[int, tuple[_Exit, ...]]]]:
+        """Group of ports towards each host, and the exits of groups, of switches visited so far."""
         return {}
 
     def _search(self, first: int, source: int, destination: int) -> tuple[Port, ...]:
         ports, reached, frontier = list[Port](), {first}, [first]
-        neighbors, shared = self.fabric.neighbors, self._shared
         while frontier:
-            node = frontier.pop()
-            ends = neighbors(node)
-            for number in self._outputs(node, source, destination):
-                port = shared.get(Port(node, number))
+            for _, port, neighbor in self._outputs(frontier.pop(), source, destination):
                 if port is not None:
                     ports.append(port)
-                neighbor = ends[number].node
                 if neighbor not in reached:
                     reached.add(neighbor)
                     frontier.append(neighbor)
@@ -145,22 +149,38 @@ class Paths:
             raise self._no_route(first, source, destination)
         return tuple(ports)
 
-    def _outputs(self, node: int, source: int, destination: int) -> tuple[int, ...]:
+    def _outputs(self, node: int, source: int, destination: int) -> tuple[_Exit, ...]:
         if node == destination:
             return ()
+        groups, exits_of = self._rows.get(node) or self._add_row(node, source, destination)
+        group = groups[self.fabric.ordinal[destination]]
+        exits = exits_of.get(group)
+        if exits is None:
+            exits = exits_of[group] = self._list_exits(node, group)
+        if not exits:
+            raise self._no_route(node, source, destination)
+        return exits
+
+    def _add_row(
+        self, node: int, source: int, destination: int
+    ) -> tuple[list[int], dict[int, tuple[_Exit, ...]]]:
         routes = self.fabric.routes
         if routes is None or self.fabric.nodes[node].kind == "host":
             raise self._no_route(node, source, destination)
-        row = self._rows.get(node)
-        if row is None:
-            row = self._rows[node] = routes.next_hop[self.fabric.ordinal[node]].tolist()
-        group = row[self.fabric.ordinal[destination]]
-        linked = self.fabric.neighbors(node)
+        row = self._rows[node] = routes.next_hop[self.fabric.ordinal[node]].tolist(), {}
+        return row
+
+    def _list_exits(self, node: int, group: int) -> tuple[_Exit, ...]:
+        """Of a group of ports, those that have a link."""
+        routes, linked = self.fabric.routes, self.fabric.neighbors(node)
+        if routes is None or group < 0:
+            return ()
         # Tables that are older than the loss of a link still name its port.
-        outputs = [port for port in routes.groups[group] if port in linked] if group >= 0 else []
-        if not outputs:
-            raise self._no_route(node, source, destination)
-        return tuple(outputs)
+        numbers = [number for number in routes.groups[group] if number in linked]
+        return tuple(
+            _Exit(number, self._shared.get(Port(node, number)), linked[number].node)
+            for number in numbers
+        )
 
     def _no_route(self, node: int, source: int, destination: int) -> InputError:
         names = self.fabric.nodes

@@ -191,11 +191,12 @@ class State:
         counts = {} if pending is None else dict(pending.by_port)
         copies: dict[Port, dict[str, int]] = {}
         for change in reversed(latest_first):
-            application = change.connection.application
+            application, by = change.connection.application, change.change
             for port in change.connection.ports:
-                if port not in copies:
-                    counts[port] = copies[port] = dict(counts.get(port, {}))
-                copies[port][application] = copies[port].get(application, 0) + change.change
+                by_name = copies.get(port)
+                if by_name is None:
+                    by_name = counts[port] = copies[port] = dict(counts.get(port, ()))
+                by_name[application] = by_name.get(application, 0) + by
         return counts
 
 

@@ -78,12 +78,12 @@ def count_stages(name: str) -> int:
 
 
 # The volumes of these are many times what a token bucket passes at once.
+ALONE = (("sort",), ("training",), ("pipeline",), ("parameter-server",))
+PAIRS = (("sort", "training"), ("sort", "pipeline"), ("training", "pipeline"))
+
+
 @pytest.mark.usefixtures("bed")
-@pytest.mark.parametrize(
-    "names",
-    [("sort",), ("training",), ("parameter-server",), ("pipeline",), ("sort", "pipeline")],
-    ids="+".join,
-)
+@pytest.mark.parametrize("names", [*ALONE, *PAIRS], ids="+".join)
 def test_a_job_takes_as_long_as_simulated(names: tuple[str, ...]) -> None:
     simulated, flow = (run_simulated(level, *names) for level in ("packet", "flow"))
     for name in names:  # all jobs are on all hosts, where levels agree

@@ -116,7 +116,7 @@ def know(sizes: list[int]) -> Knowledge:
     return Knowledge(setup=setup, flows=list_flows(setup), models=models, profiled=models)
 
 
-@pytest.mark.parametrize("way", ["Homa", "SRPT"])
+@pytest.mark.parametrize("way", ["Homa", "SRPT", "Sincronia, jobs"])
 def test_shorter_jobs_end_first_as_if_alone(way: str) -> None:
     """1, 2 and 4 MB over one port: 1, 3 and 7 MB of it.
 

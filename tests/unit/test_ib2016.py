@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from weft.model.fit import ErrorSummary
 from weft.plot import to_svg
+from weft.records import Series
 from weft.studies.ib2016 import IB2016
 from weft.studies.ib2016.send_latency import TABLE1
 from weft.studies.published import find_statement, find_table
 from weft.studies.report import study_figures, study_table
 from weft.studies.study import Result, run_study
-from weft.studies.table_curves import row_errors
+from weft.studies.table_curves import OURS, row_errors
 
 BY_NAME = {study.name: study for study in IB2016}
 TABLES = [name for name in BY_NAME if "table" in name]
@@ -131,6 +134,19 @@ def test_the_fall_past_8_mib_is_that_of_a_cache_which_the_simulator_has_not(
 def test_uc_is_like_rc_and_modes_of_ipoib_are_alike_when_small(results) -> None:
     assert verdicts(results["ib2016-table3"]) == {"UC is very similar to RC.": True}
     assert all(verdicts(results["ib2016-table8"]).values())
+
+
+def test_modes_of_ipoib_are_alike_only_if_they_are_for_udp_and_for_tcp(results) -> None:
+    table8 = results["ib2016-table8"]
+    setting = "TCP (Hpcbench), connected (Table 8)"
+    record = table8.records[setting]
+    series = record.quantities[OURS]
+    assert isinstance(series, Series)
+    slow = replace(series, y=tuple(2 * y for y in series.y))
+    changed = replace(record, quantities={**record.quantities, OURS: slow})
+    alike, _ = table8.study.claims
+    assert alike.judge(table8.records).holds
+    assert not alike.judge({**table8.records, setting: changed}).holds
 
 
 def test_the_header_of_ud_does_not_explain_its_latency(results) -> None:

@@ -14,6 +14,8 @@ from weft.cli import main
 from weft.errors import InputError
 from weft.jobs import Job, JobGraph, build_graph, load_job, place_jobs, read_job
 from weft.jobs.job_graph import COMPUTE, RECEIVE, SEND, bound_loop_ps, count_sent_bytes
+from weft.jobs.job_times import MAX_ROWS, JobTimes, build_rows, build_slowdown, describe_jobs
+from weft.records import Scalar
 from weft.toml_table import Table
 
 MS = 10**9
@@ -125,6 +127,45 @@ def test_a_ring_takes_its_steps_one_after_another() -> None:
     graph = build_graph(make_job(one_stage("all-reduce")))
     ended = run_graph(graph, lambda _: 5 * MS)
     assert ended[graph.end].max() == (10 + 6 * 5) * MS
+
+
+def test_in_a_ring_everyone_passes_on_the_chunk_that_came_last() -> None:
+    """Chunks of 13 bytes among 4: one has 4 bytes, three have 3."""
+    graph = build_graph(make_job(one_stage("all-reduce", volume="13 B")))
+    sent = [graph.amount[(graph.kind == SEND) & (graph.rank == i)].tolist() for i in range(4)]
+    for i in range(4):
+        assert sent[i][1:] == sent[i - 1][:-1]
+    assert sorted(sizes[0] for sizes in sent) == [3, 3, 3, 4]
+
+
+def test_the_table_of_stages_ends_at_its_limit_and_says_so() -> None:
+    job = make_job({"name": "a", "compute": "1 ms"}, {"name": "b", "compute": "1 ms"})
+    begin_ps = np.zeros((MAX_ROWS // 2 + 1, 2, 4), dtype=np.int64)
+    times = JobTimes(
+        job=job, hosts=("h0",) * 4, begin_ps=begin_ps, end_ps=begin_ps + MS, is_complete=True
+    )
+    rows = build_rows([times])
+    assert len(rows) == MAX_ROWS
+    assert (rows[-1]["loop"], rows[-1]["stage"]) == ((MAX_ROWS - 1) // 2, "b")
+    assert f"the table of stages has the first {MAX_ROWS}" in describe_jobs([times], rows)
+    assert len([*describe_jobs([times], rows[:-1])]) == 1
+
+
+def test_the_time_alone_is_that_of_all_loops_and_the_slowdown_that_of_one() -> None:
+    """Three loops of 2 ms alone; beside others the first two of them took 3 ms each."""
+
+    def make_times(loop_ms: int, loops: int) -> JobTimes:
+        end_ps = np.arange(1, loops + 1).reshape(-1, 1, 1) * loop_ms * MS
+        return JobTimes(
+            job=make_job({"name": "a", "compute": "1 ms"}, instances=1),
+            hosts=("h0",),
+            begin_ps=end_ps - loop_ms * MS,
+            end_ps=end_ps,
+            is_complete=True,
+        )
+
+    quantities = dict(build_slowdown(make_times(3, 2), make_times(2, 3)))
+    assert quantities == {"j.alone": Scalar(6000.0, "us"), "j.slowdown": Scalar(1.5, "")}
 
 
 def test_two_instances_have_a_barrier_too() -> None:

@@ -292,6 +292,18 @@ def test_most_and_least_impact_are_the_falls_of_r_squared() -> None:
     }
 
 
+def test_less_data_is_compared_with_the_published_tenth_of_the_data() -> None:
+    smaller = cohort(
+        application("waits", ((1.0, 0.8),)), application("waits.data-0.25", ((1.0, 0.6),))
+    )
+    result = run_study(build_fig4_5((smaller,)))
+    published = {row.observation.setting: row.published for row in result.compared}
+    assert published == {
+        "less data (own), most impact": 0.57,
+        "less data (own), least impact": 0.83,
+    }
+
+
 def test_a_change_that_changes_nothing_costs_nothing(three: Cohort) -> None:
     result = run_study(build_fig4_6((three,)))
     for quantity in (PAPER, CONVEX):

@@ -77,7 +77,7 @@ def share(jobs: list[Job], way: str, hosts: list[list[int]] | None = None) -> li
     return [float(t) for t in simulate_way(way, knowledge)]
 
 
-@pytest.mark.parametrize("way", ["SRPT", "Homa", "Sincronia"])
+@pytest.mark.parametrize("way", ["SRPT", "Homa", "Sincronia", "Sincronia, jobs"])
 def test_the_shortest_of_three_goes_first(way: str) -> None:
     """One port, 1, 2 and 4 s of work: they end at 1, 3 and 7."""
     jobs = [make_job("c", 4), make_job("a", 1), make_job("b", 2)]
@@ -99,6 +99,13 @@ def test_sincronia_orders_again_when_a_coflow_ends() -> None:
     jobs = [make_job("A", 2), make_job("B", 3), make_job("C", 4)]
     hosts = [[0, 1], [1, 2], [0, 3]]
     assert share(jobs, "Sincronia", hosts) == pytest.approx([6, 3, 4], rel=1e-3)
+
+
+def test_an_order_of_jobs_stays_as_it_is() -> None:
+    """The same coflows: at 3 A goes before what C has left, until 5. C ends at 6, as by hand."""
+    jobs = [make_job("A", 2), make_job("B", 3), make_job("C", 4)]
+    hosts = [[0, 1], [1, 2], [0, 3]]
+    assert share(jobs, "Sincronia, jobs", hosts) == pytest.approx([5, 3, 6], rel=1e-3)
 
 
 def test_sincronia_completes_within_four_times_the_lower_bound() -> None:

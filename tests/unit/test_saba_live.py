@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
 from weft.jobs import build_graph
+from weft.plot.style import figure
 from weft.records import Provenance, Record, RecordWriter, Scalar, Series
 from weft.sensitivity.model import Hinges
+from weft.studies import run_study
 from weft.studies.saba.live import port_ways
 from weft.studies.saba.live.__main__ import main
-from weft.studies.saba.live.campaign import LATE, find_complete_seeds, list_needed_ways
+from weft.studies.saba.live.campaign import LATE, _SetUp, find_complete_seeds, list_needed_ways
 from weft.studies.saba.live.cells import (
     CELLS,
     LONG_WAYS,
@@ -19,6 +22,7 @@ from weft.studies.saba.live.cells import (
     RATE_BPS,
     SPARK,
     WORKLOADS,
+    DrawnJob,
     build_job,
     draw,
 )
@@ -29,6 +33,7 @@ from weft.studies.saba.live.port_ways import (
     LIVE_WAYS,
     ONE,
     PLACEBO,
+    PROFILE_SIZE,
     SABA,
     SIZE,
     SRPT,
@@ -38,7 +43,14 @@ from weft.studies.saba.live.port_ways import (
     permute_models,
     weigh,
 )
-from weft.studies.saba.live_runs import DIRECTORY, LIVE, judge_cell, read_cell, read_comparison
+from weft.studies.saba.live_runs import (
+    DIRECTORY,
+    LIVE,
+    build_live,
+    judge_cell,
+    read_cell,
+    read_comparison,
+)
 
 STEEP = Hinges(floor=0.05, terms=((1.0, 0.9),))
 FLAT = Hinges(floor=0.05, terms=((0.1, 1.0),))
@@ -68,6 +80,12 @@ def test_the_favourable_cell_saturates_and_has_both_kinds(name: str) -> None:
 @pytest.mark.parametrize("cell", [c for c in CELLS.values() if c.is_long and not c.programs])
 def test_every_job_of_a_long_cell_takes_half_a_minute_alone(cell) -> None:  # type: ignore[no-untyped-def]
     assert all(job.length_s >= 30 for seed in range(1, 15) for job in draw(cell, seed))
+
+
+def test_a_round_of_a_long_cell_may_take_longer_than_that_of_another() -> None:
+    long_s = [cell.limit_s for cell in CELLS.values() if cell.is_long]
+    others_s = [cell.limit_s for cell in CELLS.values() if not cell.is_long]
+    assert min(long_s) > max(others_s)
 
 
 @pytest.mark.parametrize("alone_s", [4.0, 29.9, 31.0])
@@ -194,6 +212,25 @@ def test_a_way_that_a_set_up_does_not_need_is_compared_where_it_ran(tmp_path) ->
     assert size.estimate.value == pytest.approx(2**0.5)
     assert size.word == "gains"
     assert read_comparison(cell, LENDING, directory=tmp_path) is None
+    (panel,) = build_live([live], [srpt]).panels
+    (ax,) = figure(lambda ax: panel(ax, run_study(build_live([])))).axes
+    drawn = [x for line in ax.lines if line.get_marker() == "o" for x in line.get_xdata()]
+    assert drawn.count(pytest.approx(2**0.5)) == 2  # size, and SRPT of the set-up that has it
+
+
+def test_by_the_size_of_its_profile_a_job_has_a_weight_in_inverse_proportion() -> None:
+    def profile(count: int) -> SimpleNamespace:
+        runs = [SimpleNamespace(share=1, bytes=count), SimpleNamespace(share=0.5, bytes=7)]
+        return SimpleNamespace(profile=SimpleNamespace(runs=runs))
+
+    setup = _SetUp(
+        cell=CELLS["stated-8-4"],
+        seed=1,
+        drawn=(DrawnJob(workload="b25"), DrawnJob(workload="b50")),
+        profiles={"b25": profile(100), "b50": profile(300)},  # type: ignore[dict-item]
+    )
+    small, large = setup.weigh(PROFILE_SIZE)
+    assert small / large == pytest.approx(3)
 
 
 def test_sizes_may_have_rounds_apart_and_late_ones_count_for_nothing(tmp_path) -> None:  # type: ignore[no-untyped-def]

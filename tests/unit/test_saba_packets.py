@@ -17,6 +17,7 @@ from weft.studies.saba.evaluation.cluster import (
     SetUp,
     connect_one_switch,
     draw_favourable,
+    list_flow_bytes,
     list_flows,
 )
 from weft.studies.saba.evaluation.packet_level import (
@@ -31,6 +32,7 @@ from weft.studies.saba.evaluation.packet_level import (
     simulate_way_in_packets,
 )
 from weft.studies.saba.evaluation.ways import WAYS, Knowledge, Lanes, LaneSharing
+from weft.studies.saba.priority_order import order_coflows
 from weft.toml_table import Table
 
 MODEL = Polynomial(coefficients=(1.2, -0.2), floor=0.05)
@@ -182,6 +184,8 @@ def test_a_regime_of_packets_has_the_jobs_of_the_set_up() -> None:
     (times,) = evaluation.completions["Saba"]
     assert len(times) == len(evaluation.workloads[0]) == 12
     assert (times >= 0.9 * evaluation.alone[0]).all()
+    (busiest_s,) = evaluation.busiest_s
+    assert 0 < busiest_s < times.max()
 
 
 def test_what_packets_cannot_show_is_refused() -> None:
@@ -191,6 +195,30 @@ def test_what_packets_cannot_show_is_refused() -> None:
     lanes = np.arange(17, dtype=np.uint8)[:, None]
     with pytest.raises(InputError, match="17 service levels, and InfiniBand has 16"):
         number_levels(lanes, np.ones((17, 1), dtype=np.int64))
+
+
+@pytest.mark.parametrize("queues", [True, False])
+def test_packets_keep_sincronias_order(queues: bool) -> None:
+    """Coflows (2, 2), (0, 3), (4, 0) of the property tests: by hand they end at 5, 3 and 6.
+
+    Packets add 2 % of headers and ACKs, and what stands in buffers when a job gets its turn.
+    """
+    knowledge = know([[0, 1], [1, 2], [0, 3]], [2 * MESSAGE, 3 * MESSAGE, 4 * MESSAGE])
+    kind = SwitchKind(virtual_output_queues=queues)
+    run = simulate_way_in_packets("Sincronia, jobs", knowledge, knowledge.setup, kind)
+    assert run.completions_s / ALONE_S == pytest.approx([5, 3, 6], rel=0.05)
+
+
+def test_sincronias_packets_end_within_four_times_the_lower_bound() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        hosts = [rng.permutation(6)[: rng.integers(2, 6)].tolist() for _ in range(8)]
+        knowledge = know(hosts, rng.integers(MESSAGE // 20, MESSAGE // 2, 8).tolist())
+        setup, flows = knowledge.setup, knowledge.flows
+        demand = flows.counts * list_flow_bytes(setup)[:, None] / flows.capacity
+        bound = order_coflows(demand).bound
+        run = simulate_way_in_packets("Sincronia, jobs", knowledge, setup, SwitchKind())
+        assert bound <= run.completions_s.sum() <= 4 * bound
 
 
 def test_jobs_share_a_service_level_unless_a_port_has_them_in_different_lanes() -> None:

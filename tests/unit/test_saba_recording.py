@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from weft.studies.saba.evaluation import recording
-from weft.studies.saba.evaluation.__main__ import list_rows, main
+from weft.studies.saba.evaluation.__main__ import draw_products, list_rows, main
 from weft.studies.saba.evaluation.cluster import draw_favourable
-from weft.studies.saba.evaluation.judgement import PRODUCT
+from weft.studies.saba.evaluation.judgement import PRODUCT, decompose
 from weft.studies.saba.evaluation.packet_level import SwitchKind
-from weft.studies.saba.evaluation.recording import Cell, Recording, grow_record
+from weft.studies.saba.evaluation.recording import Cell, Recording, grow_record, read_case
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,18 @@ def test_a_record_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert len([row for row in rows if row.startswith("| favourable | 2 |")]) == len(PRODUCT)
 
 
+def test_a_record_is_drawn_as_the_products_of_its_cases(tmp_path: Path) -> None:
+    recorded = Path(recording.__file__).parents[1] / "recorded" / "packets.json"
+    cases = json.loads(recorded.read_text("utf-8"))["cases"]
+    (ax,) = draw_products(cases).axes
+    assert len(ax.get_yticklabels()) == len(cases)
+    sensitivity = decompose(read_case(cases[next(iter(cases))])).sensitivity.value
+    assert sensitivity in [x for line in ax.lines for x in line.get_xdata()]
+    picture = tmp_path / "products.png"
+    assert main(["packets", "--record", str(recorded), "--figure", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_record_stops_when_its_time_is_over(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     assert not grow_record(path, "small", 2, until_s=0.0)
@@ -55,4 +67,16 @@ def test_unknown_cases_and_ways_are_refused(
     assert main(["packets", "--record", record, *arguments]) == 2
     error = capsys.readouterr().err
     assert word in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["not JSON", "[]", "{}"])
+def test_a_file_that_is_no_record_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    assert main(["packets", "--record", str(path), "--tables"]) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error
     assert error.count("\n") == 1

@@ -1,14 +1,17 @@
-"""Figs. 4.3 and 4.4 of the Saba thesis: what the stated samples give, and what they do not."""
+"""Figs. 4.3, 4.4 and 4.13 of the Saba thesis: what stated samples give, and whose speedup it is."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from weft.records import Provenance, Record, Scalar
 from weft.sensitivity.application import PAPER_SHARES
 from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 from weft.studies import Result, run_study
 from weft.studies.saba.model_fits import COMPLETED, FIG4_3, FIG4_4, STATED
+from weft.studies.saba.speedup_cases import Size
+from weft.studies.saba.speedups import build_fig4_13
 from weft.studies.saba.stated_values import (
     WORKLOADS,
     complete_samples,
@@ -82,3 +85,19 @@ def test_r_squared_of_what_grows_as_one_over_the_share_does_not_depend_on_how_mu
         samples = [Sample(share=b, slowdown=1 + part * (1 / b - 1)) for b in PAPER_SHARES]
         found = [r_squared(fit_polynomial(samples, k), samples) for k in (1, 2, 3)]
         assert found == pytest.approx([0.625, 0.843, 0.933], abs=0.001)
+
+
+def test_speedups_of_fig_4_13_are_those_of_all_jobs_and_of_each_workload() -> None:
+    speedups = {"Saba.speedup": 1.7, "Saba.RF.speedup": 3.1, "Saba.LR.speedup": 2.9}
+    record = Record(
+        kind="simulation",
+        name="testbed",
+        settings={},
+        quantities={name: Scalar(value, "") for name, value in speedups.items()},
+        provenance=Provenance(weft_version="1"),
+    )
+    read = {row.quantity: row.read for row in build_fig4_13(Size()).observations}
+    records = {"testbed": record}
+    assert read["speedup of all"](records) == 1.7
+    assert read["speedup of RF"](records) == 3.1
+    assert read["speedup of LR"](records) == 2.9

@@ -232,8 +232,7 @@ def _all_reduce(part: _Part) -> None:
     target = (source + 1) % n
     received: IntArray | None = None  # [receiver, flow] of the step before
     for step in range(2 * (n - 1)):
-        chunk = (everyone - step + (1 if step >= n - 1 else 0)) % n
-        send, receive = builder.exchange(source, target, part.tags(), sizes[chunk])
+        send, receive = builder.exchange(source, target, part.tags(), sizes[(everyone - step) % n])
         builder.wait(send, part.after[source])
         if received is not None:
             builder.wait(send[:, :, None], received[source[:, 0]][:, None, :])

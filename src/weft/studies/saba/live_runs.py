@@ -356,19 +356,33 @@ def _claim(statement: str, judge: object) -> Claim:
     )
 
 
-def _draw_cells(cells: Sequence[LiveCell], ax: Axes, _: Result) -> None:
+def _list_estimates(live: LiveCell, comparisons: Sequence[Comparison]) -> Mapping[str, Estimate]:
+    """Speedup over equal queues of every way that ran in a cell."""
+    ways = [way for way in live.evaluation.completions if way != EQUAL]
+    compared = {
+        each.way: each.estimate
+        for each in comparisons
+        if each.cell == live.cell and each.over == EQUAL
+    }
+    return compared | {way: compare_ways(live.evaluation, way, EQUAL) for way in ways}
+
+
+def _draw_cells(
+    cells: Sequence[LiveCell], comparisons: Sequence[Comparison], ax: Axes, _: Result
+) -> None:
     """Speedup over equal queues by cell and way, with intervals."""
-    ways = [way for way in LIVE_WAYS if way != EQUAL]
-    for number, way in enumerate(ways):
-        for place, live in enumerate(cells):
-            if way not in live.evaluation.completions:
+    ways = [*(way for way in LIVE_WAYS if way != EQUAL), SIZE]
+    for place, live in enumerate(cells):
+        estimates = _list_estimates(live, comparisons)
+        for number, way in enumerate(ways):
+            if way not in estimates:
                 continue
-            estimate = compare_ways(live.evaluation, way, EQUAL)
-            at = place + 0.12 * (number - (len(ways) - 1) / 2)
-            label = way if place == 0 else None
-            ax.plot(estimate.value, at, "o", color=COLOURS[number % len(COLOURS)], label=label)
-            ends = [estimate.low, estimate.high]
-            ax.plot(ends, [at, at], color=COLOURS[number % len(COLOURS)])
+            estimate = estimates[way]
+            at = place + 0.11 * (number - (len(ways) - 1) / 2)
+            ax.plot(estimate.value, at, "o", markersize=4, color=COLOURS[number])
+            ax.plot([estimate.low, estimate.high], [at, at], color=COLOURS[number])
+    for number, way in enumerate(ways):
+        ax.plot([], [], "o", markersize=4, color=COLOURS[number], label=way)
     ax.axvline(1, color="0.5", linewidth=0.8)
     ax.set_yticks(range(len(cells)), [live.cell.name for live in cells])
     ax.invert_yaxis()
@@ -406,7 +420,7 @@ def build_live(cells: Sequence[LiveCell], comparisons: Sequence[Comparison] = ()
             *(_row(comparison.setting, comparison.name) for comparison in comparisons),
         ),
         claims=tuple(_claim_cells(cells)),
-        panels=(partial(_draw_cells, cells),) if cells else (),
+        panels=(partial(_draw_cells, cells, comparisons),) if cells else (),
         notes=(
             "TCP over HTB queues, not InfiniBand lanes: it tests what weights bring, not isolation "
             "on lossless hardware. docs/saba-hypotheses.md has the rules, docs/saba-verdict.md "

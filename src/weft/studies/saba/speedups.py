@@ -372,7 +372,7 @@ _PACKET_NOTES = (
     "Set-ups are shrunk, computation and volume together, until their packets make half a "
     "million hops (saba-packets-1944: 20 million). The scale is that of 72 servers and 12 "
     "workloads (saba-packets-1944: 1,944 and 20).",
-    "Sincronia runs at flow level only (saba-fig4.18a).",
+    "Sincronia by stages runs at flow level only (saba-fig4.18a).",
 )
 
 

@@ -51,11 +51,6 @@ class Cluster:
         """Hop by hop, which of the pairs of hosts go on, and their ports."""
         return [*self.wiring.hops(self.wiring.hosts[sources], self.wiring.hosts[targets])]
 
-    def locate(self, ports: Ints) -> list[tuple[int, int]]:
-        """The node that sends over each port, and the number of the port there."""
-        node, place = np.divmod(ports, self.wiring.far.shape[1])
-        return list(zip(node.tolist(), (place + 1).tolist(), strict=True))
-
 
 @cache
 def connect_one_switch(hosts: int) -> Cluster:
@@ -163,6 +158,18 @@ def _list_pairs(hosts: Ints) -> tuple[Ints, Ints]:
     sources, targets = np.repeat(hosts, len(hosts)), np.tile(hosts, len(hosts))
     apart = sources != targets
     return sources[apart], targets[apart]
+
+
+def list_flow_bytes(setup: SetUp) -> Floats:
+    """All that a flow of each job sends."""
+    return np.array(
+        [
+            (job.loops or 1)
+            * sum(stage.volume_bytes for stage in job.stages)
+            / max(1, len(hosts) - 1)
+            for job, hosts in zip(setup.jobs, setup.hosts, strict=True)
+        ]
+    )
 
 
 def build_shuffles(

@@ -4,9 +4,10 @@ A set-up is shrunk until its packets make so many hops: computation and volume t
 its shape stays. Jobs that have the same lane wherever they meet share a service level; each port
 maps it to that lane. Lanes stay as they are when jobs start: a packet under way cannot change its
 lane. Weights are programmed again when a job has ended, as entries of VL arbitration of one packet
-each. Homa and SRPT have lanes in strict order, and senders and receivers that choose among them.
-Entry points: `SwitchKind`, `simulate_packets`, `simulate_grants`, `evaluate_packets`. Units: s,
-bytes.
+each. Homa and SRPT have lanes in strict order, and senders and receivers that choose among them;
+Sincronia's jobs have one such lane each.
+Entry points: `SwitchKind`, `simulate_packets`, `simulate_grants`, `simulate_job_order`,
+`evaluate_packets`. Units: s, bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +25,25 @@ from weft.simulate.run import build_simulation
 from weft.simulate.scenario import Scenario, scenario_from
 from weft.simulate.systems import LanePlan
 from weft.studies.saba.evaluation.allocations import learn
-from weft.studies.saba.evaluation.cluster import RATE_BPS, Floats, Flows, Ints, SetUp, list_flows
+from weft.studies.saba.evaluation.cluster import (
+    RATE_BPS,
+    Floats,
+    Flows,
+    Ints,
+    SetUp,
+    list_flow_bytes,
+    list_flows,
+)
 from weft.studies.saba.evaluation.judgement import PRODUCT, Evaluation
 from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s
-from weft.studies.saba.evaluation.ways import WAYS, Knowledge, Lanes, LaneSharing
+from weft.studies.saba.evaluation.ways import (
+    JOB_PRIORITIES,
+    WAYS,
+    Knowledge,
+    Lanes,
+    LaneSharing,
+    order_jobs,
+)
 
 PACKET_BYTES = 4096
 PACKET_BLOCKS = 65  # with its headers, of 64 bytes: what an entry of VL arbitration counts
@@ -55,6 +71,7 @@ PACKET_WAYS = (
     "Saba, lending",
     "placebo, mapped too",
     "Homa",
+    "Sincronia, jobs",
     "SRPT",
 )
 HOMA_PRIORITIES, SRPT_PRIORITIES = 8, 15
@@ -121,11 +138,7 @@ class PacketRun:
 
 def shrink_to_hops(setup: SetUp, flows: Flows, hops: int) -> SetUp:
     """The set-up with as much less of everything as gives so many hops of data packets."""
-    per_flow = [
-        (job.loops or 1) * sum(stage.volume_bytes for stage in job.stages) / max(1, len(hosts) - 1)
-        for job, hosts in zip(setup.jobs, setup.hosts, strict=True)
-    ]
-    all_hops = float((np.array(per_flow) @ flows.counts).sum()) / PACKET_BYTES
+    all_hops = float((list_flow_bytes(setup) @ flows.counts).sum()) / PACKET_BYTES
     return setup.shrink(min(1.0, hops / all_hops)) if all_hops else setup
 
 
@@ -145,7 +158,7 @@ class _Run:
     ) -> None:
         self.sharing, self.setup = sharing, setup
         self.flows = sharing.knowledge.flows
-        self.places = setup.cluster.locate(self.flows.ports)
+        self.places = setup.cluster.wiring.locate(self.flows.ports)
         self.present: Ints = np.ones(len(setup.jobs), dtype=np.int64)
         lanes, lane_of = sharing.place(self.present)
         # Where lanes do not lend, flows are capped instead, all in one lane.
@@ -341,7 +354,7 @@ def _build_scenario(
     return replace(frame, fabric=fabric, traffic=traffic, switches=switches)
 
 
-# ---- Receivers that grant, senders that order -------------------------------------------------
+# ---- Strict priorities -------------------------------------------------------------------------
 
 
 def simulate_grants(grants: GrantSpec, setup: SetUp, kind: SwitchKind) -> PacketRun:
@@ -352,6 +365,19 @@ def simulate_grants(grants: GrantSpec, setup: SetUp, kind: SwitchKind) -> Packet
         for flow in (flow for part in traffic.parts for flow in part.flows):
             flow.transport = Transport.UC
     scenario.adapter.grants = grants
+    return _run_strictly(scenario, setup, lanes)
+
+
+def simulate_job_order(setup: SetUp, flows: Flows, kind: SwitchKind) -> PacketRun:
+    """Run a set-up in strict priorities, one for each job as long as there are any."""
+    priorities = order_jobs(setup, flows)
+    levels = [priorities[job] for job in range(len(setup.jobs))]
+    scenario = _build_scenario(setup, levels, JOB_PRIORITIES, kind, None)
+    return _run_strictly(scenario, setup, JOB_PRIORITIES)
+
+
+def _run_strictly(scenario: Scenario, setup: SetUp, lanes: int) -> PacketRun:
+    """To the end, with lane 0 before lane 1 before lane 2 at hosts and switches."""
     tables = build_tables(np.ones(lanes))
     tables.strict = True
     levels = tuple(min(level, lanes - 1) for level in range(MOST_LEVELS))
@@ -425,6 +451,8 @@ def simulate_way_in_packets(
         return simulate_grants(build_homa(small, knowledge.flows), small, kind)
     if way == "SRPT":
         return simulate_grants(build_srpt(small), small, kind)
+    if way == "Sincronia, jobs":
+        return simulate_job_order(small, knowledge.flows, kind)
     return simulate_packets(_begin(way, knowledge), small, kind)
 
 

@@ -33,6 +33,7 @@ from weft.studies.saba.evaluation.cluster import (
     Ints,
     SetUp,
     build_shuffles,
+    list_flow_bytes,
     list_flows,
 )
 from weft.studies.saba.priority_order import assign_priorities, order_coflows
@@ -40,6 +41,7 @@ from weft.studies.saba.workloads import profile_job, read_testbed
 
 QUEUES, LEVELS = 8, 16  # of a port, of InfiniBand (4.6.1)
 SRPT_LANES = 32
+JOB_PRIORITIES = 15  # lanes for data of an InfiniBand port
 DEGREE = 3
 
 Lanes = NDArray[np.uint8]  # by job and port
@@ -347,6 +349,31 @@ class _Sincronia:
         run.program(QUEUES, np.repeat(lane, ports), np.ones(ports * QUEUES), strict=True)
 
 
+def order_jobs(setup: SetUp, flows: Flows) -> dict[int, int]:
+    """The priority of each job by Sincronia's offline order: a coflow is all that a job sends."""
+    demand = flows.counts * list_flow_bytes(setup)[:, None] / flows.capacity
+    return assign_priorities(order_coflows(demand).order, JOB_PRIORITIES)
+
+
+@dataclass(slots=True)
+class _JobOrder:
+    """Jobs in one order from the start to the end."""
+
+    knowledge: Knowledge
+    at_sends: bool = False
+    is_programmed: bool = False
+
+    def update(self, run: Shuffles) -> None:
+        if self.is_programmed:
+            return
+        self.is_programmed = True
+        jobs, ports = self.knowledge.flows.counts.shape
+        priorities = order_jobs(self.knowledge.setup, self.knowledge.flows)
+        lane = np.array([priorities[job] for job in range(jobs)], dtype=np.uint8)
+        weights = np.ones(ports * JOB_PRIORITIES)
+        run.program(JOB_PRIORITIES, np.repeat(lane, ports), weights, strict=True)
+
+
 @dataclass(slots=True)
 class _BySize:
     """Strict lanes by the bytes that a flow has left."""
@@ -405,6 +432,7 @@ WAYS: Mapping[str, Callable[[Knowledge], Sharing]] = {
     "placebo, mapped too": _share_mapped_placebo,
     "Homa": _share_by_grants,  # needs the size of a message when it starts, and all sizes
     "Sincronia": _Sincronia,  # needs all flows of a stage when it starts, and sees all ports
+    "Sincronia, jobs": _JobOrder,  # needs all that each job will send
     "SRPT": _share_by_remaining,  # needs the bytes left of every flow
 }
 

@@ -197,13 +197,14 @@ test-rdma: ## verbs on kernel RDMA: soft RoCE in a virtual machine, perftest and
 	@$(MAKE) build
 	@tools/rdma-vm.sh tests/live/rdma/run.sh $(CURDIR)/$(VENV)/python
 
-# PACKAGES="records core/packet" or files, SAMPLE=20, SEED=2 choose others.
+# PACKAGES="records core/packet" or files, SAMPLE=20, SEED=2 choose others; AGAIN=--again: what the last run did not kill.
 SAMPLE := 5
 SEED := 1
 PACKAGES :=
-mutants: $(BUILT) ## small faults put into each package: how many do its tests notice? some twenty minutes
+AGAIN :=
+mutants: $(BUILT) ## small faults put into each package: how many do its tests notice? best beside nothing else
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python tools/mutants --sample $(SAMPLE) \
-		--seed $(SEED) $(PACKAGES) </dev/null
+		--seed $(SEED) $(AGAIN) $(PACKAGES) </dev/null
 
 bench: $(BUILT) ## our figures beside the peers'; writes bench/latest.jsonl
 	@tools/system-packages.sh bench

@@ -6,7 +6,7 @@
 # The machine is emulated (no KVM needed): a distribution kernel, an initramfs of a few modules, and
 # this machine's own files, read-only, as its root; what is written inside is lost, except in /out,
 # which is build/rdma-vm/out. /tmp is empty inside: commands there are not found. Its clock says
-# nothing about speed. WEFT_VM_SECONDS (900) bounds the run.
+# nothing about speed. WEFT_VM_SECONDS (1500) bounds the run.
 #
 # What a machine lacks is skipped by name, or fails when WEFT_REQUIRE (comma-separated) has rdma.
 set -euo pipefail
@@ -103,7 +103,7 @@ write_command() {
 
 boot() {
   local share=security_model=passthrough,multidevs=remap
-  timeout --foreground "${WEFT_VM_SECONDS:-900}" qemu-system-x86_64 \
+  timeout --foreground "${WEFT_VM_SECONDS:-1500}" qemu-system-x86_64 \
     -M q35 -accel tcg,thread=multi -cpu max -smp 1 -m 2048 \
     -nodefaults -no-user-config -no-reboot -display none -serial stdio \
     -kernel "$cache/vmlinux" -initrd "$cache/initramfs.cpio" \

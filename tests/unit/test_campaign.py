@@ -1,5 +1,11 @@
 """Campaigns: what is stored is not run again, what was cut short is."""
 
+import errno
+import warnings
+
+import pytest
+
+from weft.errors import InputError
 from weft.records import Provenance, Record, RecordWriter, note_ending, read_records
 from weft.records.campaign import Campaign, run_campaign
 
@@ -109,3 +115,19 @@ def test_an_interrupt_while_a_record_is_written_waits_until_it_is_stored(tmp_pat
     done = run_campaign(campaign(tmp_path / "r"), Runner())
     assert list(done) == ["a", "b"]
     assert stored(tmp_path / "r") == [("a", ""), ("b", "")]
+
+
+@pytest.mark.parametrize(("number", "goes_on"), [(errno.ENOSPC, True), (errno.EIO, False)])
+def test_only_a_full_disk_lets_the_points_run_without_a_file(
+    tmp_path, monkeypatch, number, goes_on
+):
+    def fail(*_):
+        raise InputError("out.jsonl", "cannot be written", "x") from OSError(number, "x")
+
+    monkeypatch.setattr("weft.records.campaign.RecordWriter", fail)
+    runner = Runner()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(InputError, match="cannot be written"):
+            run_campaign(campaign(tmp_path / "out.jsonl"), runner)
+    assert bool(runner.asked) is goes_on

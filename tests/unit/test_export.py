@@ -13,6 +13,7 @@ from iba_layouts import Layout, laid_out
 from small_subnet import ADAPTER, SWITCHING, Device, SmallSubnet, cable
 
 from weft.cli import main
+from weft.cli.serve import has_ipv6_loopback
 from weft.errors import InputError
 from weft.switches.infiniband.mad import (
     PORT_COUNTERS,
@@ -163,6 +164,18 @@ def test_the_server_answers_at_one_path_and_says_what_went_wrong() -> None:
                 urllib.request.urlopen(f"{url}{path}", timeout=20)
             with raised.value as error:
                 assert error.code == status
+    finally:
+        server.close()
+
+
+@pytest.mark.skipif(not has_ipv6_loopback(), reason="no IPv6 loopback")
+def test_an_address_with_colons_is_served_over_ipv6() -> None:
+    server = MetricsServer("::1", 0, lambda: "weft_x 1\n")
+    server.start()
+    try:
+        url = f"http://[::1]:{server.server_port}/metrics"
+        with urllib.request.urlopen(url, timeout=20) as reply:
+            assert reply.read() == b"weft_x 1\n"
     finally:
         server.close()
 

@@ -28,6 +28,7 @@ from weft.fleet import (
     local_fleet,
     parallel,
 )
+from weft.fleet.coordinator import LOOK_S
 from weft.fleet.fleet import SILENT_S, Worker, _find_lost, _match_workers, choose, dask_fleet
 from weft.fleet.member import FROM_COORDINATOR, Join, Member, Stopped, compare_clocks
 from weft.wire import PROTOCOL, SILENCE_S, connect, encode
@@ -307,6 +308,26 @@ def test_a_call_s_own_error_is_raised_where_its_report_is_awaited(coordinator: C
         calls.gather("ready", WAIT_S)
 
 
+def test_lost_hosts_are_looked_for_once_in_a_while_not_at_every_turn(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    now_s = [100.0]
+    monkeypatch.setattr("weft.fleet.coordinator.time.monotonic", lambda: now_s[0])
+    fleet = Fleet(
+        executors={},
+        addresses={},
+        coordinator="127.0.0.1",
+        find_lost=lambda: looks.append(now_s[0]) or {},  # type: ignore[func-returns-value]
+    )
+    calls = HostCalls(coordinator, fleet, {"a": Future(), "b": Future()})
+    for _ in range(3):
+        calls._check()
+    now_s[0] += LOOK_S + 0.1
+    calls._check()
+    assert looks == [100.0, 100.1 + LOOK_S]
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -466,6 +487,16 @@ def test_the_end_of_a_coordinator_closes_its_connections(monkeypatch: pytest.Mon
         joined = member.enter_context(join(coordinator.invitation("a")))
     with member:
         assert joined.ended.wait(WAIT_S)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_call_has_its_result_and_no_calls_have_none(jobs: int) -> None:
+    calls = [parallel.Call(name=f"call {n}", arguments=(n,)) for n in (3, 5)]
+    progress: list[float] = []
+    ended = parallel.run_calls(abs, calls, where="here", jobs=jobs, progress=progress.append)
+    assert dict(ended) == {0: 3, 1: 5}
+    assert progress == [0.5, 1.0]
+    assert [*parallel.run_calls(abs, [], where="here", jobs=jobs)] == []
 
 
 def test_a_lost_host_survives_pickling() -> None:

@@ -104,6 +104,16 @@ def test_best_b_of_a_machine_covers_its_loop_within_its_cache(capsys: Capture) -
     assert found[0]["throughput_gbps"] == pytest.approx(50)
 
 
+@pytest.mark.parametrize(
+    ("options", "limit"), [((), ", no cache limit"), (("--cache", "4M"), ", C = 4194304 B")]
+)
+def test_the_formula_of_best_b_says_what_the_cache_holds(
+    capsys: Capture, options: tuple[str, ...], limit: str
+) -> None:
+    machine = ("best-b", "--rate", "50Gb/s", "--latency", "21us", "--size", "32K")
+    assert answer(capsys, *machine, *options)["formula"].endswith(limit)
+
+
 def test_the_cost_of_each_message_leaves_fewer_to_cover_the_loop(capsys: Capture) -> None:
     options = ("best-b", "--rate", "50Gb/s", "--latency", "21us", "--size", "32K")
     (free,) = rows(capsys, *options)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.errors import InputError
+from weft.errors import INTERRUPTS, InputError
 from weft.host.machine.processes import Times, TreeTimes
 from weft.sensitivity.run_command import computing_cores, interface_bytes, record_trace
 
@@ -136,6 +136,20 @@ def test_a_command_that_computes_is_traced_as_busy() -> None:
     assert busy > 0.6
     assert trace.duration_s.sum() >= 0.45
     assert trace.cores == pytest.approx(1, abs=0.5)
+
+
+def test_a_worker_leaves_interrupts_to_its_parent() -> None:
+    code = """
+import os, signal
+from weft.errors import INTERRUPTS
+from weft.host.machine.processes import end_only_with_parent
+end_only_with_parent(os.getppid())
+for interrupt in INTERRUPTS:
+    os.kill(os.getpid(), interrupt)
+    print(interrupt)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == [str(int(interrupt)) for interrupt in INTERRUPTS]
 
 
 def test_sending_alone_is_not_taken_for_computing() -> None:

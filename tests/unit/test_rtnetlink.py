@@ -25,6 +25,7 @@ from weft.host.net.rtnetlink import (
     KernelRefusal,
     Message,
     Rtnetlink,
+    _open_socket,
     pack_attribute,
     pack_link_deletion,
     pack_new_link,
@@ -188,6 +189,14 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
 
 def test_what_is_under_the_interface_of_the_default_route_carries_it(links: Rtnetlink) -> None:
     assert links.read_default_routes() == {1, 2, 3, 4, 5, 6, 8, 9}
+
+
+def test_sockets_have_addresses_of_their_own_hear_no_broadcast_and_do_not_wait_for_ever() -> None:
+    with _open_socket(socket.NETLINK_ROUTE) as first, _open_socket(socket.NETLINK_ROUTE) as second:
+        (one, groups), (other, _) = first.getsockname(), second.getsockname()
+        assert one != other
+        assert groups == 0
+        assert first.gettimeout() is not None
 
 
 def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None:

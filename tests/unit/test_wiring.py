@@ -63,6 +63,11 @@ def test_a_burst_is_four_milliseconds_and_at_least_32_kib() -> None:
     assert choose_burst_bytes(1e6) == 32 * 1024
 
 
+def test_packets_have_ethernet_s_1500_bytes_unless_another_size_is_given() -> None:
+    assert wiring(2).mtu_bytes == 1500
+    assert wiring(2, mtu_bytes=9000).mtu_bytes == 9000
+
+
 def test_a_port_is_plugged_once() -> None:
     plan = plan_layout(wiring(9, switches="leaf-spine", leaves=3, spines=3))
     plugs = Counter((p.node, p.interface) for cable in plan.cables for p in cable.ends)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import filecmp
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from mutant import BUILD, ROOT, SITE, Mutant, Verdict, change_number
-from related_tests import run_tests
+from mutant import BUILD, ROOT, Mutant, Verdict, change_number
+from test_run import TestRun, run_program, run_tests
 
 # Python tests of a C++ package, for faults that the C++ tests do not notice.
 MODULE_TESTS = {
@@ -110,11 +111,10 @@ class CppTree:
         self._run(["cmake", "-S", ".", "-B", "build", *tests, *fast], 60)
         if not self.build():
             raise SystemExit(f"{self.folder}: the C++ tests do not build; run `make core-test`")
-        if not (self.test(600) or self.test(600)):  # a busy machine may be too late once
+        before_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        if self.test(600) != 0:
             raise SystemExit(f"{self.folder}: the C++ tests fail; run `make core-test`")
-        start = time.monotonic()
-        self.test(600)
-        self.test_s = time.monotonic() - start
+        self.test_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before_s
         nanobind = [sys.executable, "-m", "nanobind", "--cmake_dir"]
         module = [
             "-DSKBUILD=2",
@@ -127,27 +127,26 @@ class CppTree:
         self._module_s: dict[str, float] = {}
 
     def build(self) -> bool:
-        return self._run(["cmake", "--build", "build", "--target", "weft_core_tests", "-j2"], 600)
+        return self._make("build", "weft_core_tests")
 
-    def test_module(self, package: str) -> bool:
-        """Whether the Python tests of a package pass with the module of these sources."""
-        if not self._run(["cmake", "--build", "module", "--target", "_core", "-j2"], 900):
+    def test(self, cpu_limit_s: float) -> int:
+        return run_program(["build/weft_core_tests"], self.folder, cpu_limit_s)
+
+    def test_module(self, package: str) -> TestRun:
+        """The Python tests of a package, with the module of these sources."""
+        if not self._make("module", "_core"):
             raise SystemExit(f"{self.folder}/module: does not build")
         (module,) = self.folder.glob("module/_core.*.so")
-        environment = {"WEFT_MUTANT_CORE": str(module), "PYTHONPATH": str(SITE)}
-        limit_s = 20 + 4 * self._module_s.get(package, 150)
-        return run_tests(MODULE_TESTS[package], environment, limit_s)[0] == 0
+        limit_s = 5 + 4 * self._module_s.get(package, 150)
+        return run_tests(MODULE_TESTS[package], {"WEFT_MUTANT_CORE": str(module)}, limit_s)
 
     def time_module(self, package: str) -> None:
-        """How long the Python tests take without a fault."""
+        """CPU time of the Python tests without a fault."""
         if package not in self._module_s:
-            start = time.monotonic()
-            if not self.test_module(package):
+            run = self.test_module(package)
+            if run.status != 0:
                 raise SystemExit(f"{', '.join(MODULE_TESTS[package])}: fail without a fault")
-            self._module_s[package] = time.monotonic() - start
-
-    def test(self, limit_s: float) -> bool:
-        return self._run(["build/weft_core_tests"], limit_s)
+            self._module_s[package] = run.cpu_s
 
     def judge(self, package: str, mutant: Mutant) -> Verdict:
         if package in MODULE_TESTS:
@@ -157,20 +156,19 @@ class CppTree:
         start = time.monotonic()
         path.write_text(mutant.text, "utf-8")
         try:
-            if not self.build():
-                outcome = "invalid"
-            else:
-                passed = self.test(20 + 4 * self.test_s)
-                if passed and package in MODULE_TESTS:
-                    passed = self.test_module(package)
-                outcome = "survived" if passed else "killed"
+            outcome = self._try_tests(package) if self.build() else "invalid"
         finally:
             path.write_text(original, "utf-8")
         return Verdict(mutant, outcome, ("core/tests",), time.monotonic() - start)
 
-    def _run(self, argv: list[str], limit_s: float) -> bool:
-        try:
-            done = subprocess.run(argv, cwd=self.folder, capture_output=True, timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
+    def _try_tests(self, package: str) -> str:
+        status = self.test(5 + 4 * self.test_s)
+        if status == 0 and package in MODULE_TESTS:
+            status = self.test_module(package).status
+        return "killed" if status else "survived"
+
+    def _make(self, build: str, target: str) -> bool:
+        return self._run(["cmake", "--build", build, "--target", target], 1800)
+
+    def _run(self, argv: list[str], cpu_limit_s: float) -> bool:
+        return run_program(argv, self.folder, cpu_limit_s) == 0

@@ -30,7 +30,8 @@ class Mutant:
 class Verdict:
     mutant: Mutant
     # killed, survived, unreached (no related test runs the statement), live (unreached, and a live
-    # test imports the module), invalid (does not compile)
+    # test imports the module), undecided (a test failed that fails without the fault, too), invalid
+    # (does not compile)
     outcome: str
     tests: tuple[str, ...]
     seconds: float

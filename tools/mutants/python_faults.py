@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 import copy
-import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mutant import BUILD, ROOT, SITE, Mutant, Verdict, change_number
-from related_tests import LIVE, Baseline, module_of, reachable_tests, run_tests
+from mutant import BUILD, ROOT, Mutant, Verdict, change_number
+from related_tests import LIVE, TestTimes, module_of, reachable_tests
+from test_run import run_tests
 
 COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -45,6 +45,7 @@ NO_FAULT_ARGUMENTS = re.compile(
 NO_FAULT_CONSTANTS = re.compile(
     r"^_?[A-Z][A-Z_]*(_S|_IN|_PT|_LETTERS|TIMEOUT\w*|BACKLOG|_COLOU?RS?)$"
 )
+BY_WEIGHT = ("killed", "undecided", "survived", "live", "unreached")
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -202,31 +203,35 @@ def _first_line(node: ast.AST) -> str:
 # ---- Judging --------------------------------------------------------------------------------
 
 
-def judge_python(mutant: Mutant, baseline: Baseline) -> Verdict:
+def judge_python(mutant: Mutant, times: TestTimes) -> Verdict:
+    """Related test files run, nearest first, until one notices the fault."""
     path, start = ROOT / mutant.path, time.monotonic()
-    outcome, tests = "unreached", []
-    for batch in baseline.pick(path):
-        tests += batch
-        outcome = _try_tests(mutant, batch, 20 + 4 * sum(baseline.seconds(t) or 0 for t in batch))
-        if outcome != "unreached":
+    outcomes, tests = {"unreached"}, []
+    for test in times.pick(path):
+        tests.append(test)
+        outcomes.add(_try_test(mutant, test, times))
+        if "killed" in outcomes:
             break
-    if outcome == "unreached" and any(
+    if outcomes == {"unreached"} and any(
         test.startswith(LIVE) for test in reachable_tests(module_of(path))
     ):
-        outcome = "live"
+        outcomes.add("live")
+    outcome = next(name for name in BY_WEIGHT if name in outcomes)
     return Verdict(mutant, outcome, tuple(tests), time.monotonic() - start)
 
 
-def _try_tests(mutant: Mutant, tests: Sequence[str], limit_s: float) -> str:
+def _try_test(mutant: Mutant, test: str, times: TestTimes) -> str:
+    cpu_limit_s = 5 + 4 * (times.cpu_s(test) or 0)
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         file = Path(folder, "mutant.py")
         file.write_text(mutant.text, "utf-8")
-        environment = {
-            "WEFT_MUTANT_OF": str(ROOT / mutant.path),
-            "WEFT_MUTANT": str(file),
-            "PYTHONPATH": os.pathsep.join([str(SITE), os.environ.get("PYTHONPATH", "")]).strip(":"),
-        }
-        status, _ = run_tests(tests, environment, limit_s)
-        if status != 0:
-            return "killed"
-        return "survived" if Path(folder, "reached").exists() else "unreached"
+        environment = {"WEFT_MUTANT_OF": str(ROOT / mutant.path), "WEFT_MUTANT": str(file)}
+        run = run_tests([test], environment, cpu_limit_s)
+        if run.status == 0:
+            times.note(test, run.cpu_s)
+            return "survived" if Path(folder, "reached").exists() else "unreached"
+    # A test that also fails without the fault, as under load, has not noticed it.
+    again = run_tests(run.failed or [test], {}, cpu_limit_s)
+    if not run.failed:
+        times.note(test, again.cpu_s if again.status == 0 else None)
+    return "undecided" if again.status else "killed"

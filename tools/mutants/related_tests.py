@@ -1,28 +1,21 @@
-"""Which tests reach a module, nearest first, and how long they take. Units: s."""
+"""Which tests reach a module, nearest first, and how much CPU time they take. Units: s."""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from threading import Lock
 
 from mutant import BUILD, ROOT, SOURCES
 
 SUITES = ("unit", "property", "agreement", "conformance", "support", "live")
 LIVE = "tests/live/"  # slow, or skipped: these only label what no other test runs
-MOST_TEST_FILES = 4  # in one batch
-MOST_BATCHES = 3
+MOST_TEST_FILES = 6  # for one fault
 
 
 def module_of(path: Path) -> str:
@@ -82,8 +75,7 @@ def _modules_of_commands() -> dict[str, frozenset[str]]:
     """Modules of weft.cli that a command's actions are run by."""
     from weft.cli.parser import build_parser
 
-    commands = next(a for a in build_parser()._actions if isinstance(a.choices, dict)).choices
-    assert commands is not None
+    commands = next(a.choices for a in build_parser()._actions if isinstance(a.choices, dict))
     return {name: frozenset(_runners(parser)) for name, parser in commands.items()}
 
 
@@ -160,66 +152,32 @@ def related_tests(path: Path) -> list[str]:
     return sorted(scores, key=lambda name: (-scores[name], name))
 
 
-# ---- Running them ---------------------------------------------------------------------------
+# ---- How long they take ---------------------------------------------------------------------
 
 
-def run_tests(files: Sequence[str], environment: dict[str, str], limit_s: float) -> tuple[int, str]:
-    """pytest's status and output until the first failure; 124 = over the time limit."""
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--hypothesis-seed=0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, *files],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "HYPOTHESIS_STORAGE_DIRECTORY": str(BUILD / "hypothesis"),
-            **environment,
-        },
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=limit_s)
-        return process.returncode, output
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return 124, ""
-
-
-class Baseline:
-    """How long each test file takes without a fault; files that fail or only skip are left out.
+class TestTimes:
+    """CPU time of test files that ran to their end; None for those that fail without a fault.
 
     Kept in build/mutants, for files that have not changed since.
     """
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._lock = Lock()
-        self._path = BUILD / "baseline.json"
+        self._path = BUILD / "test-times.json"
         rows = json.loads(self._path.read_text("utf-8")) if self._path.exists() else {}
-        self._seconds: dict[str, tuple[float, float | None]] = rows
+        self._rows: dict[str, tuple[float, float | None]] = rows
 
-    def seconds(self, name: str) -> float | None:
-        with self._lock:  # one after another: what they take is a limit for the mutants
-            return self._measure(name)
+    def note(self, name: str, cpu_s: float | None) -> None:
+        self._rows[name] = ((ROOT / name).stat().st_mtime, cpu_s)
+        self._path.write_text(json.dumps(self._rows), "utf-8")
 
-    def _measure(self, name: str) -> float | None:
-        changed = (ROOT / name).stat().st_mtime
-        if name not in self._seconds or self._seconds[name][0] != changed:
-            start = time.monotonic()
-            status, output = run_tests([name], {}, self.limit_s)
-            useful = status == 0 and re.search(r"^[.sx]*\.[.sx]*", output, re.MULTILINE)
-            self._seconds[name] = (changed, time.monotonic() - start if useful else None)
-            quick = {test: row for test, row in self._seconds.items() if row[1] is not None}
-            self._path.write_text(json.dumps(quick), "utf-8")
-        return self._seconds[name][1]
+    def cpu_s(self, name: str) -> float | None:
+        """The longest that a file may take, where it has not run yet."""
+        changed, cpu_s = self._rows.get(name, (None, None))
+        return cpu_s if changed == (ROOT / name).stat().st_mtime else self.limit_s
 
-    def pick(self, path: Path) -> Iterator[list[str]]:
-        """Batches of the tests related to a file, nearest first."""
-        usable = (name for name in related_tests(path) if self.seconds(name) is not None)
-        for _ in range(MOST_BATCHES):
-            if batch := list(islice(usable, MOST_TEST_FILES)):
-                yield batch
+    def pick(self, path: Path) -> Iterator[str]:
+        """The tests related to a file, nearest first, without slow ones and those that fail."""
+        times = ((name, self.cpu_s(name)) for name in related_tests(path))
+        usable = (name for name, cpu_s in times if cpu_s is not None and cpu_s <= self.limit_s)
+        return islice(usable, MOST_TEST_FILES)

@@ -221,6 +221,17 @@ def test_bytes_that_drain_after_a_connection_are_no_violation_for_a_while() -> N
     assert len(watched.lines) == 2
 
 
+def test_marks_of_levels_before_a_change_drain_too() -> None:
+    state, _ = running("calm", ability=HTB)
+    level = state.level_of("calm")
+    watched = Watched(state)
+    watched.turn(LOOK_S)
+    watched.run(Disconnect(connection=str(key(1))), fabric_event(seen_without(FABRIC, "h3"), HTB))
+    watched.edge.report = EdgeReport(violations=(violation(level=level),))
+    watched.turn(LOOK_S)
+    assert watched.lines == []
+
+
 def test_what_cannot_be_prevented_is_called_so() -> None:
     watched = Watched(ready(ability=HTB))
     missed = violation(destination="", is_lane=True, is_rewritten=False)

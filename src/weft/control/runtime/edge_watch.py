@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from weft.control.runtime.audit import LogLine
@@ -41,6 +41,9 @@ class _Case(NamedTuple):
     is_rewritten: bool
 
 
+_Mark = tuple[PortName, str, int]  # where packets enter, their destination and level
+
+
 class EdgeWatch:
     """Begins with a state; `follow` gives it each later one."""
 
@@ -52,7 +55,7 @@ class EdgeWatch:
         self._rules: EdgeRules | None = None
         self._build_s = self._look_s = clock()
         self._problems: tuple[str, ...] = ()
-        self._draining: dict[tuple[PortName, str, int], float] = {}  # until when; by mark
+        self._draining: dict[_Mark, float] = {}  # until when, the next to end first
         self._lock = threading.Lock()  # guards what is below
         self._state = state
         self._changed: set[str] = set()  # connections that differ from what is counted
@@ -96,30 +99,29 @@ class EdgeWatch:
             state, changed, self._changed = self._state, self._changed, set()
         started_s = self._clock()
         if self._admissions is None or not self._admissions.is_of(state):
-            self._admissions = None if state.paths is None else Admissions(state)
+            self._admissions = None if state.paths is None else Admissions(state, self._admissions)
         elif not changed or not self._admissions.count_changes(state, changed):
             return False
         self._build_s = self._clock() + (self._clock() - started_s) * (1 - _PART) / _PART
         rules = None if self._admissions is None else self._admissions.build_rules()
         is_new = rules != self._rules
-        if is_new:
-            self._note_draining(self._rules, rules)
+        if self._admissions is not None:
+            self._note_draining(self._admissions.take_ended())
         self._rules = rules
         return is_new
 
-    def _note_draining(self, old: EdgeRules | None, new: EdgeRules | None) -> None:
-        now_s = self._clock()
-        self._draining = {mark: s for mark, s in self._draining.items() if s > now_s}
-        for port, edge in old.ports.items() if old else ():
-            successor = new.ports.get(port) if new else None
-            if successor is not edge:
-                ended = edge.admitted - (successor.admitted if successor else frozenset())
-                marks = ((port, destination, level) for destination, level in ended)
-                self._draining |= dict.fromkeys(marks, now_s + DRAIN_S)
+    def _note_draining(self, marks: Iterable[_Mark]) -> None:
+        now_s, draining = self._clock(), self._draining
+        for mark in marks:
+            draining.pop(mark, None)  # so that the next to end stay in front
+            draining[mark] = now_s + DRAIN_S
+        while draining and next(iter(draining.values())) <= now_s:
+            del draining[next(iter(draining))]
 
-    def _drop_transient(self, violations: Iterable[Violation]) -> list[Violation]:
+    def _drop_transient(self, violations: Collection[Violation]) -> list[Violation]:
         """Without marks that are admitted by now or were until recently; a lane's budget stays."""
-        assert self._rules is not None, "the driver has reported by them"
+        if not violations or self._rules is None:
+            return []
         now_s, ports = self._clock(), {violation.port for violation in violations}
         known = {mark for mark, until_s in self._draining.items() if until_s > now_s}
         for port in ports & self._rules.ports.keys():
@@ -173,7 +175,7 @@ def _describe(case: _Case, count: int) -> str:
 class Admissions:
     """How many connections of a state admit each level from one host to another."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, before: Admissions | None = None) -> None:
         assert state.paths is not None, "the edge belongs to a fabric"
         self._state, self._paths = state, state.paths
         self._node_of: dict[str, int | None] = {}  # by the names that connections use
@@ -182,8 +184,11 @@ class Admissions:
             self._shift(state, connection, 1)
         self._addresses = _list_addresses(self._paths.aliases)
         self._lane_bps = _list_edge_ports(state, self._paths)
-        self._ports: dict[PortName, EdgePort] = {}
+        self._ports: dict[PortName, EdgePort] = {} if before is None else before._ports
+        self._ended: list[_Mark] = []
         self._admit(self._lane_bps)
+        present = {port for ports in self._lane_bps.values() for port in ports}
+        self._ports = {port: edge for port, edge in self._ports.items() if port in present}
 
     def is_of(self, state: State) -> bool:
         """Whether the state has the same fabric and levels, so that only connections differ."""
@@ -211,6 +216,11 @@ class Admissions:
             ports=dict(self._ports),
             addresses=self._addresses,
         )
+
+    def take_ended(self) -> list[_Mark]:
+        """Marks that are no longer admitted, since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def _shift(self, state: State, connection: Connection | None, by: int) -> int | None:
         """Counts a connection (-1: no more); its source, if that may send other marks now."""
@@ -245,6 +255,9 @@ class Admissions:
             admitted = frozenset(self._counts.get(host, ()))
             name = self._paths.fabric.nodes[host].name
             for port, lane_bps in self._lane_bps[host].items():
+                if port in self._ports:
+                    ended = self._ports[port].admitted - admitted
+                    self._ended += [(port, destination, level) for destination, level in ended]
                 self._ports[port] = EdgePort(host=name, admitted=admitted, lane_bps=lane_bps)
 
 

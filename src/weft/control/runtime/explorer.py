@@ -37,7 +37,7 @@ _WATCH_PART = 0.4  # of the time at most, for watching
 _IDLE_S = 0.1
 # After a turn it rests so many times the turn's processor time, at most so long: of many new
 # connections, one turn admits all that come meanwhile, and a single one is admitted at once.
-_REST, _LONGEST_REST_S = 20, 0.1
+_REST, _LONGEST_REST_S = 50, 0.1
 _SOON_S = 2.0  # to a requested discovery; twice as long each time that it finds nothing new
 _TRIES = 2  # discoveries that fail before the drivers are opened again
 

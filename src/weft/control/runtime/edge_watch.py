@@ -4,8 +4,9 @@ The rules follow from the state: a host may use a level towards another host whi
 of that level has a connection between them. The driver rewrites other marks or detects them; what
 it reports is logged, and stands among the controller's problems while it lasts. Bytes that were
 sent just before a connection was admitted, or that drain after its end, are no violation. The
-explorer's thread calls `turn`. Connections are counted as they come and go (`Admissions`). Only a new fabric
-or new levels count them all again, which takes time, so it is done at most a tenth of the time.
+explorer's thread calls `turn`. Connections are counted as they come and go (`Admissions`). Only a
+new fabric or new levels count them all again, which takes time, so it is done at most a tenth of
+the time.
 Entry points: `EdgeWatch`, `Admissions`. Units: seconds, bytes.
 """
 

@@ -17,7 +17,15 @@ from weft.studies.saba.evaluation.recording import Cell, Recording, grow_record,
 
 @pytest.fixture(autouse=True)
 def _small_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    cell = Cell(draw=draw_favourable, ways=PRODUCT, kind=SwitchKind(), hops=5_000, has_alone=False)
+    cell = Cell(
+        draw=draw_favourable,
+        ways=PRODUCT,
+        servers=8,
+        jobs=12,
+        kind=SwitchKind(),
+        hops=5_000,
+        has_alone=False,
+    )
     small = Recording(level="packet", cells={"favourable": cell})
     monkeypatch.setitem(recording.RECORDINGS, "small", small)
 

@@ -272,8 +272,8 @@ def declare_study(command: Parser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help="of saba-fig4.13 to 4.19 and saba-packets*: N set-ups at the thesis's size (default: "
-        "few, small)",
+        help="of saba-fig4.13 to 4.19 and saba-packets*: run N set-ups (default: recorded runs; "
+        "saba-fig4.15 to 4.17 run 10)",
     )
 
 

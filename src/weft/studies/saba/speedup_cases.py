@@ -1,15 +1,18 @@
-"""Cases of the speedup studies: set-ups of a kind, run under ways to share, and their records.
+"""Cases of the speedup studies: set-ups under ways to share, recorded or run, and their records.
 
-A case runs at flow level, or packet by packet where it has a kind of switch. By default cases are
-few and small; `Size` with seeds runs them at the thesis's size, packets in shrunk set-ups.
-Entry points: `Case`, `Size`, `evaluate_case`, `build_point`.
+A case has the set-ups of a cell of `evaluation.recording`, at flow level or packet by packet. By
+default its recorded run is read; `Size` with seeds runs set-ups anew. The homogeneous set-ups of
+Figs. 4.15 to 4.17 are quick, and always run.
+Entry points: `Case`, `RecordedCase`, `HomogeneousCase`, `Size`, `evaluate_case`, `build_point`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +20,8 @@ from weft import __version__
 from weft.fleet import Call, run_calls
 from weft.records import Provenance, Quantity, Record, Scalar
 from weft.studies.points import Point, RunContext
-from weft.studies.saba.evaluation.cluster import (
-    JOBS,
-    PROFILED_NODES,
-    SCALE,
-    SERVERS,
-    SMALL_SCALE,
-    SetUp,
-    build_homogeneous,
-    draw_favourable,
-    draw_scale,
-    draw_testbed,
-)
+from weft.studies.saba.cohort import RECORDED
+from weft.studies.saba.evaluation.cluster import PROFILED_NODES, build_homogeneous
 from weft.studies.saba.evaluation.judgement import (
     BASELINE,
     PRODUCT,
@@ -38,95 +31,131 @@ from weft.studies.saba.evaluation.judgement import (
     compare_ways,
     decompose,
 )
-from weft.studies.saba.evaluation.packet_level import (
-    CONGESTION_WAY,
-    HOPS,
-    WHOLE_FABRIC_HOPS,
-    SwitchKind,
-    evaluate_packets,
-)
+from weft.studies.saba.evaluation.packet_level import CONGESTION_WAY, evaluate_packets
+from weft.studies.saba.evaluation.recording import RECORDINGS, Cell, read_case
 from weft.studies.saba.evaluation.regimes import evaluate, join_evaluations
 from weft.studies.saba.evaluation.ways import DEGREE
 
 SYSTEM = "flow level, substitute workloads"
 PACKET_SYSTEM = "packet level, substitute workloads"
 OVER_CONGESTION = "Saba over FECN/BECN"
-FEW_HOPS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """So many seeds at the thesis's size, in so many processes; None: few, and small."""
+    """So many seeds, run anew in so many processes; None: the recorded run, or a case's few."""
 
     seeds: int | None = None
     processes: int = 1
 
-    @property
-    def is_full(self) -> bool:
-        return self.seeds is not None
-
-    def list_seeds(self, few: int) -> range:
-        return range(1, 1 + (few if self.seeds is None else self.seeds))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One evaluation: set-ups of a kind, ways, degree of the models."""
+class RecordedCase:
+    """Set-ups of a cell of a recording; `ways` are those of the study."""
 
     setting: str
-    kind: str
-    few: int  # seeds by default
+    recording: str
+    cell_name: str
     ways: tuple[str, ...]
-    nodes: int = PROFILED_NODES
-    data: float = 1.0
-    degree: int = DEGREE
-    switches: SwitchKind | None = None  # packet by packet
-    hops: int = HOPS  # of packets, at full size
 
     @property
-    def is_whole_fabric(self) -> bool:
-        """Whether the full size of `scale` has the thesis's 1,944 servers."""
-        return self.switches is None or self.hops >= WHOLE_FABRIC_HOPS
+    def cell(self) -> Cell:
+        return RECORDINGS[self.recording].cells[self.cell_name]
 
-    def draw(self, seed: int, is_full: bool) -> SetUp:
-        if self.kind == "testbed":
-            return draw_testbed(seed)
-        if self.kind == "scale":
-            return draw_scale(seed, full=is_full and self.is_whole_fabric)
-        if self.kind == "favourable":
-            return draw_favourable(seed)
-        return build_homogeneous(seed, nodes=self.nodes, data=self.data)
+    @property
+    def degree(self) -> int:
+        return DEGREE
+
+    @property
+    def system(self) -> str:
+        return SYSTEM if self.cell.kind is None else PACKET_SYSTEM
+
+    @property
+    def level(self) -> str:
+        return "flow level only" if self.cell.kind is None else f"packet level, {self.cell.kind}"
+
+    def list_seeds(self, size: Size) -> Sequence[int]:
+        if size.seeds is None:
+            return self.read().seeds
+        return range(self.cell.first_seed, self.cell.first_seed + size.seeds)
+
+    def list_ways(self, size: Size) -> tuple[str, ...]:
+        """The study's ways; of a recorded run those that it has."""
+        if size.seeds is not None:
+            return self.ways
+        recorded = self.read().completions
+        return tuple(way for way in self.ways if way in recorded)
 
     def describe(self, size: Size) -> str:
         """What was run, for its rows and records."""
-        is_large = size.is_full and self.is_whole_fabric
-        servers, jobs = {
-            "testbed": (SERVERS, JOBS),
-            "scale": SCALE if is_large else SMALL_SCALE,
-            "same": (self.nodes, 10),
-            "favourable": (PROFILED_NODES, 12),
-        }[self.kind]
-        count = len(size.list_seeds(self.few))
-        set_ups = f"{count} set-ups" if count > 1 else "1 set-up"
-        return f"{set_ups}, {servers:,} servers, {jobs} jobs"
+        count = len(self.list_seeds(size))
+        word = "recorded " if size.seeds is None else ""
+        set_ups = f"{count} {word}set-up{'s' if count > 1 else ''}"
+        return f"{set_ups}, {self.cell.servers:,} servers, {self.cell.jobs} jobs"
+
+    def read(self) -> Evaluation:
+        return _read_case(self.recording, self.cell_name)
+
+    def evaluate_seed(self, seed: int) -> Evaluation:
+        cell = self.cell
+        if cell.kind is None:
+            return evaluate(cell.draw, [seed], self.ways)
+        return evaluate_packets(cell.draw, [seed], self.ways, cell.kind, hops=cell.hops)
 
 
-def _evaluate_seed(case: Case, seed: int, is_full: bool) -> Evaluation:
-    draw = partial(case.draw, is_full=is_full)
-    if case.switches is None:
-        return evaluate(draw, [seed], case.ways, degree=case.degree)
-    hops = case.hops if is_full else FEW_HOPS
-    return evaluate_packets(draw, [seed], case.ways, case.switches, hops=hops)
+@cache
+def read_recording(recording: str) -> Any:
+    """The file of a recording."""
+    return json.loads((RECORDED / f"{recording}.json").read_text("utf-8"))
+
+
+@cache
+def _read_case(recording: str, cell_name: str) -> Evaluation:
+    return read_case(read_recording(recording)["cases"][cell_name])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomogeneousCase:
+    """All ten workloads on every server (4.6.3), with models of a degree; `few` set-ups."""
+
+    setting: str
+    ways: tuple[str, ...] = PRODUCT
+    few: int = 10
+    nodes: int = PROFILED_NODES
+    data: float = 1.0
+    degree: int = DEGREE
+    system: str = SYSTEM
+    level: str = "flow level only"
+
+    def list_seeds(self, size: Size) -> Sequence[int]:
+        return range(1, 1 + (size.seeds or self.few))
+
+    def list_ways(self, _: Size) -> tuple[str, ...]:
+        return self.ways
+
+    def describe(self, size: Size) -> str:
+        count = len(self.list_seeds(size))
+        return f"{count} set-up{'s' if count > 1 else ''}, {self.nodes} servers, 10 jobs"
+
+    def evaluate_seed(self, seed: int) -> Evaluation:
+        draw = partial(build_homogeneous, nodes=self.nodes, data=self.data)
+        return evaluate(draw, [seed], self.ways, degree=self.degree)
+
+
+Case = RecordedCase | HomogeneousCase
+
+
+def _evaluate_seed(case: Case, seed: int) -> Evaluation:
+    return case.evaluate_seed(seed)
 
 
 @cache
 def evaluate_case(case: Case, size: Size) -> Evaluation:
     """All seeds of a case; studies of the same set-ups share it."""
-    seeds = size.list_seeds(case.few)
-    calls = [
-        Call(name=f"{case.setting}, seed {seed}", arguments=(case, seed, size.is_full))
-        for seed in seeds
-    ]
+    if isinstance(case, RecordedCase) and size.seeds is None:
+        return case.read()
+    seeds = case.list_seeds(size)
+    calls = [Call(name=f"{case.setting}, seed {seed}", arguments=(case, seed)) for seed in seeds]
     ended = dict(run_calls(_evaluate_seed, calls, where="weft study", jobs=size.processes))
     return join_evaluations([ended[number] for number in range(len(seeds))])
 
@@ -135,7 +164,7 @@ def evaluate_case(case: Case, size: Size) -> Evaluation:
 
 
 def build_point(case: Case, size: Size) -> Point:
-    settings = {"set-up": case.setting, "size": "the thesis's" if size.is_full else "small"}
+    settings = {"set-up": case.setting, "size": case.describe(size)}
 
     def run(_: RunContext) -> Record:
         evaluation = evaluate_case(case, size)
@@ -144,27 +173,17 @@ def build_point(case: Case, size: Size) -> Point:
             name=case.setting,
             quantities=dict(_list_quantities(evaluation)),
             tables={"completions": _list_completions(evaluation)},
-            notes=(
-                f"{_describe_level(case)}: {case.describe(size)}, models of degree {case.degree}",
-            ),
+            notes=(f"{case.level}: {case.describe(size)}, models of degree {case.degree}",),
             provenance=Provenance(weft_version=__version__, seed=_find_single_seed(evaluation)),
         )
 
     return Point(
-        setting=case.setting,
-        settings=settings,
-        source="simulation",
-        system=SYSTEM if case.switches is None else PACKET_SYSTEM,
-        run=run,
+        setting=case.setting, settings=settings, source="simulation", system=case.system, run=run
     )
 
 
 def _find_single_seed(evaluation: Evaluation) -> int | None:
     return evaluation.seeds[0] if len(evaluation.seeds) == 1 else None
-
-
-def _describe_level(case: Case) -> str:
-    return "flow level only" if case.switches is None else f"packet level, {case.switches}"
 
 
 def _list_quantities(evaluation: Evaluation) -> Sequence[tuple[str, Quantity]]:
@@ -180,12 +199,14 @@ def _list_quantities(evaluation: Evaluation) -> Sequence[tuple[str, Quantity]]:
             add(f"{name}.low", estimate.low)
             add(f"{name}.high", estimate.high)
 
+    has_alone = len(evaluation.alone) == len(evaluation.seeds)
     for way in evaluation.completions:
         add_estimate(f"{way}.speedup", compare_ways(evaluation, way))
-        add(f"{way}.mean_slowdown", evaluation.mean_slowdown(way))
-        add(f"{way}.worst_slowdown", evaluation.worst_slowdown(way))
         add(f"{way}.makespan", evaluation.makespan_s(way), "s")
-        add(f"{way}.utilisation", evaluation.utilisation(way))
+        if has_alone:
+            add(f"{way}.mean_slowdown", evaluation.mean_slowdown(way))
+            add(f"{way}.worst_slowdown", evaluation.worst_slowdown(way))
+            add(f"{way}.utilisation", evaluation.utilisation(way))
         speedups = evaluation.speedups_of(way)
         for workload, speedup in speedups.items():
             add(f"{way}.{workload}.speedup", speedup)

@@ -4,8 +4,9 @@ Each study runs set-ups (`evaluation.cluster`) under several ways to share. Its 
 completion time, speedups with their intervals, and the product isolation × mapping × sensitivity.
 Published values stand beside ours and are not judged row by row: the workloads are substitutes. A
 claim holds if ours is within 10 % of the stated factor, as docs/saba-hypotheses.md lays down. The
-figures run at flow level, where nothing blocks; `saba-packets` runs the same regimes packet by
-packet. Entry points: `SPEEDUPS`, `SPEEDUP_BUILDERS`.
+figures are of the flow level, where nothing blocks; `saba-packets` has the same regimes packet by
+packet. By default a study shows a recorded run; with seeds it runs anew.
+Entry points: `SPEEDUPS`, `SPEEDUP_BUILDERS`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.records import Record
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
     Claim,
@@ -26,6 +28,7 @@ from weft.studies.observation import (
     Unavailable,
     Verdict,
     build_claims,
+    judge_unmodelled,
     scalar_in,
 )
 from weft.studies.published import PublishedTable, find_table
@@ -37,20 +40,27 @@ from weft.studies.saba.evaluation.judgement import (
     RANDOM,
     SABA,
     Estimate,
+    Evaluation,
+    compare_ways,
 )
-from weft.studies.saba.evaluation.packet_level import (
-    CONGESTION_WAY,
-    KINDS,
-    PACKET_WAYS,
-    WHOLE_FABRIC_HOPS,
+from weft.studies.saba.evaluation.packet_level import CONGESTION_WAY, KINDS, SwitchKind
+from weft.studies.saba.evaluation.recording import (
+    DISTRIBUTED,
+    QUEUE_WAYS,
+    RECORDINGS,
+    SCALE_RIVALS,
+    UNLIMITED,
 )
 from weft.studies.saba.speedup_cases import (
     OVER_CONGESTION,
     PACKET_SYSTEM,
     SYSTEM,
     Case,
+    HomogeneousCase,
+    RecordedCase,
     Size,
     build_point,
+    read_recording,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.table_curves import COLOURS, draw_published, name_axes
@@ -58,9 +68,7 @@ from weft.studies.table_curves import COLOURS, draw_published, name_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-RIVALS = ("lane per workload", "Homa", "Sincronia", "SRPT")
-QUEUE_WAYS = ("Saba, 2 queues", "Saba, 4 queues", "Saba", "Saba, 16 queues")
-UNLIMITED, DISTRIBUTED = "Saba, unlimited queues", "Saba, distributed"
+TESTBED_RIVALS = ("fixed caps", *SCALE_RIVALS, "SRPT")
 AS_PUBLISHED = 0.1
 
 
@@ -126,8 +134,27 @@ def _build_claim(row: _Row, table: PublishedTable) -> Claim:
     return claim
 
 
-def _describe_products(cases: Sequence[Case], result: Result) -> tuple[str, ...]:
-    return tuple(line for case in cases for line in _describe_product(case, result))
+def _describe_result(cases: Sequence[Case], result: Result) -> tuple[str, ...]:
+    lines = [(_describe_product(case, result), _describe_speedups(case, result)) for case in cases]
+    return tuple(line for both in lines for group in both for line in group)
+
+
+def _read_estimate(record: Record, name: str) -> Estimate:
+    value, low, high = (scalar_in(record, f"{name}{end}", "") for end in ("", ".low", ".high"))
+    return Estimate(value=value, low=low, high=high)
+
+
+def _describe_speedups(case: Case, result: Result) -> tuple[str, ...]:
+    """Every way's speedup with its interval."""
+    record = result.records.get(case.setting)
+    if record is None:
+        return ()
+    ways = [
+        f"{way} {_read_estimate(record, f'{way}.speedup')}"
+        for way in case.ways
+        if way != BASELINE and f"{way}.speedup.low" in record.quantities
+    ]
+    return (f"{case.setting}, over one lane: {', '.join(ways)}.",) if ways else ()
 
 
 def _describe_product(case: Case, result: Result) -> tuple[str, ...]:
@@ -135,11 +162,7 @@ def _describe_product(case: Case, result: Result) -> tuple[str, ...]:
     record = result.records.get(case.setting)
     if record is None or "product.sensitivity.low" not in record.quantities:
         return ()
-
-    def read(name: str) -> Estimate:
-        value, low, high = (scalar_in(record, f"{name}{end}", "") for end in ("", ".low", ".high"))
-        return Estimate(value=value, low=low, high=high)
-
+    read = partial(_read_estimate, record)
     total, isolation = read(f"{SABA}.speedup"), read("product.isolation")
     mapping, sensitivity = read("product.mapping"), read("product.sensitivity")
     placebo = read("Saba over placebo")
@@ -194,13 +217,51 @@ def _draw_product(case: Case, ax: Axes, result: Result) -> None:
 
 # ---- Studies ----------------------------------------------------------------------------------
 
-_NOTES = (
-    "Flow level only: max-min fair rates; nothing blocks, so one lane is ideal, and what lanes "
-    "gain on a switch against head-of-line blocking is missing.",
+_WORKLOADS_NOTE = (
     "The workloads are substitutes fitted to what the thesis states of its own "
-    "(docs/saba-workloads.md), each profiled.",
+    "(docs/saba-workloads.md), each profiled."
 )
-_SMALL = "Small by default; --seeds N runs N set-ups at the thesis's size."
+
+
+def _build_notes(cases: Sequence[Case], size: Size) -> tuple[str, ...]:
+    return (
+        "Flow level only: max-min fair rates. Here one lane cannot block, so what lanes gain on a "
+        f"switch is missing. {_describe_packet_level(cases[0])}",
+        _WORKLOADS_NOTE,
+        *_describe_source(cases[0], size),
+    )
+
+
+def _describe_packet_level(case: Case) -> str:
+    """Where packets wait behind others, and what Saba brings there."""
+    if isinstance(case, HomogeneousCase):
+        return "saba-packets has other set-ups packet by packet, not these."
+    recording = "packets" if case.setting == "testbed" else "packets-1944"
+    totals = [
+        f"{compare_ways(_read_packets(recording, case.setting, kind), SABA)} with "
+        f"{'virtual output queues' if kind.virtual_output_queues else 'FIFO inputs'}"
+        for kind in KINDS
+        if kind.is_equal_in_total
+    ]
+    return f"Packet by packet (saba-{recording}) Saba is at {' and '.join(totals)}."
+
+
+def _read_packets(recording: str, regime: str, kind: SwitchKind) -> Evaluation:
+    name = f"{regime}, {kind}"
+    return RecordedCase(setting=name, recording=recording, cell_name=name, ways=PRODUCT).read()
+
+
+def _describe_source(case: Case, size: Size) -> tuple[str, ...]:
+    """Whether a recorded run is shown, and how to run others."""
+    if size.seeds is not None:
+        return ()
+    if isinstance(case, HomogeneousCase):
+        return (f"{case.few} set-ups by default; --seeds N runs N.",)
+    record = read_recording(case.recording)
+    return (
+        f"A recorded run of {record['date']}: src/weft/studies/saba/recorded/{case.recording}.json "
+        f"({record['command']}). --seeds N runs N set-ups anew.",
+    )
 
 
 def _build_study(
@@ -210,6 +271,7 @@ def _build_study(
     rows: Sequence[_Row],
     size: Size,
     notes: tuple[str, ...] = (),
+    claims: tuple[Claim, ...] = (),
 ) -> Study:
     table = find_table(f"saba-fig4-{figure}")
     text = {case.setting: case.describe(size) for case in cases}
@@ -222,18 +284,24 @@ def _build_study(
         system=SYSTEM,
         points=tuple(build_point(case, size) for case in cases),
         observations=tuple(_build_row(row, table, text[row.setting]) for row in rows),
-        claims=tuple(_build_claim(row, table) for row in rows if row.published is not None),
+        claims=(*(_build_claim(row, table) for row in rows if row.published is not None), *claims),
         panels=(
             partial(_draw_ways, cases, rows),
             *(partial(_draw_product, case) for case in with_product[:1]),
         ),
-        notes=(*_NOTES, *notes, *(() if size.is_full else (_SMALL,))),
-        remarks=partial(_describe_products, with_product),
+        notes=(*_build_notes(cases, size), *notes),
+        remarks=partial(_describe_result, cases),
     )
 
 
-_TESTBED = Case(setting="testbed", kind="testbed", few=2, ways=(*PRODUCT, "fixed caps", *RIVALS))
-_SCALE = Case(setting="scale", kind="scale", few=2, ways=(*PRODUCT, *RIVALS[:3]))
+_TESTBED = RecordedCase(
+    setting="testbed", recording="fig4.14", cell_name="testbed", ways=(*PRODUCT, *TESTBED_RIVALS)
+)
+
+
+def _build_scale_case(ways: tuple[str, ...]) -> RecordedCase:
+    name = "scale, 1,944 servers"
+    return RecordedCase(setting="scale", recording="fig4.18", cell_name=name, ways=ways)
 
 
 def build_fig4_13(size: Size) -> Study:
@@ -247,7 +315,7 @@ def build_fig4_13(size: Size) -> Study:
         )
         for name, value in stated.items()
     ]
-    ways = [way for way in _TESTBED.ways if way not in (BASELINE, SABA)]
+    ways = [way for way in _TESTBED.list_ways(size) if way not in (BASELINE, SABA)]
     rows += [_name_row("testbed", f"{way}.speedup", way) for way in ways]
     return _build_study("13", "Speedup of workloads on the testbed", [_TESTBED], rows, size)
 
@@ -272,7 +340,8 @@ def build_fig4_14(size: Size) -> Study:
         )
         for name, value in stated.items()
     ]
-    return _build_study("14", "Mean speedup of each cluster set-up", [_TESTBED], rows, size)
+    case = replace(_TESTBED, ways=PRODUCT)
+    return _build_study("14", "Mean speedup of each cluster set-up", [case], rows, size)
 
 
 def build_fig4_15(size: Size) -> Study:
@@ -280,13 +349,19 @@ def build_fig4_15(size: Size) -> Study:
     cases, rows = [], []
     for data, speedup in zip(*map(table.column, ("data", "speedup")), strict=True):
         setting = f"{data:g} times the data"
-        cases.append(Case(setting=setting, kind="same", few=10, ways=PRODUCT, data=float(data)))
+        cases.append(HomogeneousCase(setting=setting, data=float(data)))
         rows.append(_name_row(setting, f"{SABA}.speedup", "speedup", float(speedup)))
-    note = (
-        "Here data changes a job's length and not its sensitivity, and at flow level a run scales "
-        "with it: the three sizes give the same speedup by construction.",
+    why = (
+        "here data changes a job's length and not its sensitivity, and at flow level a run scales "
+        "with it: the three sizes give the same speedup by construction"
     )
-    return _build_study("15", "Speedup by data size", cases, rows, size, note)
+    claims = _claim_unmodelled(table, "Saba gains most at the profiled data size.", why)
+    return _build_study("15", "Speedup by data size", cases, rows, size, claims=claims)
+
+
+def _claim_unmodelled(table: PublishedTable, statement: str, why: str) -> tuple[Claim, ...]:
+    judges = {statement: judge_unmodelled(why)}
+    return build_claims(table.place, "simulation", SYSTEM, judges)
 
 
 def build_fig4_16(size: Size) -> Study:
@@ -295,17 +370,18 @@ def build_fig4_16(size: Size) -> Study:
     for factor, *values in table.rows:
         setting = f"{factor:g} times the nodes"
         nodes = round(8 * float(factor))
-        cases.append(Case(setting=setting, kind="same", few=10, ways=PRODUCT, nodes=nodes))
+        cases.append(HomogeneousCase(setting=setting, nodes=nodes))
         for name, value in zip(table.columns[1:], values, strict=True):
             if isnan(float(value)):
                 continue
             quantity = f"{SABA}.speedup" if name == "all" else f"{SABA}.{name}.speedup"
             rows.append(_name_row(setting, quantity, f"speedup of {name}", float(value)))
-    note = (
-        "Here the number of nodes changes a job's length and not its sensitivity, and every port "
-        "carries the same jobs: all numbers of nodes give the same speedup by construction.",
+    why = (
+        "here the number of nodes changes a job's length and not its sensitivity, and every port "
+        "carries the same jobs: all numbers of nodes give the same speedup by construction"
     )
-    return _build_study("16", "Speedup by number of nodes", cases, rows, size, note)
+    claims = _claim_unmodelled(table, "The gain falls from 2 to 4 times the nodes.", why)
+    return _build_study("16", "Speedup by number of nodes", cases, rows, size, claims=claims)
 
 
 def build_fig4_17(size: Size) -> Study:
@@ -313,8 +389,7 @@ def build_fig4_17(size: Size) -> Study:
     cases, rows = [], []
     for degree, of_all, of_sql in table.rows:
         setting = f"degree {degree:g}"
-        case = Case(setting=setting, kind="same", few=10, ways=PRODUCT, degree=round(float(degree)))
-        cases.append(case)
+        cases.append(HomogeneousCase(setting=setting, degree=round(float(degree))))
         stated = None if isnan(float(of_all)) else float(of_all)
         quantity = f"{SABA}.speedup"
         rows.append(
@@ -326,10 +401,11 @@ def build_fig4_17(size: Size) -> Study:
 
 def build_fig4_18a(size: Size) -> Study:
     stated = dict(zip(*map(find_table("saba-fig4-18a").cells, ("way", "speedup")), strict=True))
+    case = _build_scale_case((*PRODUCT, *SCALE_RIVALS))
     rows = [
         _name_row("scale", f"{way}.speedup", f"{way}", float(value))
         for way, value in stated.items()
-        if way in _SCALE.ways
+        if way in case.ways
     ]
     rows += [_name_row("scale", f"{way}.speedup", way) for way in (RANDOM, CLUSTERED, PLACEBO)]
     rows += [
@@ -339,13 +415,13 @@ def build_fig4_18a(size: Size) -> Study:
             ("least", "Saba, workload that gains least"),
         )
     ]
-    return _build_study("18a", "Saba beside its rivals at scale", [_SCALE], rows, size)
+    return _build_study("18a", "Saba beside its rivals at scale", [case], rows, size)
 
 
 def _build_scale_study(figure: str, title: str, ways: tuple[str, ...], size: Size) -> Study:
     table = find_table(f"saba-fig4-{figure}")
     stated = dict(zip(*map(table.cells, ("way", "speedup")), strict=True))
-    case = Case(setting="scale", kind="scale", few=2, ways=(BASELINE, *ways))
+    case = _build_scale_case((BASELINE, *ways))
     rows = [
         _Row(
             setting="scale",
@@ -360,7 +436,6 @@ def _build_scale_study(figure: str, title: str, ways: tuple[str, ...], size: Siz
 
 # ---- Packet by packet -------------------------------------------------------------------------
 
-_REGIMES = ("testbed", "scale", "favourable")
 _PACKET_QUANTITIES = {
     f"{SABA}.speedup": "Saba over one lane",
     "product.isolation": "isolation",
@@ -368,88 +443,100 @@ _PACKET_QUANTITIES = {
     "product.sensitivity": "sensitivity",
     "Saba over placebo": "Saba over placebo",
 }
-_PACKET_NOTES = (
-    "Set-ups are shrunk, computation and volume together, until their packets make half a "
-    "million hops (saba-packets-1944: 20 million). The scale is that of 72 servers and 12 "
-    "workloads (saba-packets-1944: 1,944 and 20).",
-    "Sincronia by stages runs at flow level only (saba-fig4.18a).",
-)
 
 
-def _list_packet_cases(size: Size) -> list[Case]:
-    """All regimes on all kinds of switches; by default two regimes on two kinds, few ways."""
-    regimes = _REGIMES if size.is_full else _REGIMES[::2]
+def _list_packet_cases(recording: str) -> list[RecordedCase]:
+    """All cells of a recording: regimes on kinds of switches."""
     return [
-        Case(
-            setting=f"{regime}, {kind}",
-            kind=regime,
-            few=1,
-            ways=PACKET_WAYS if size.is_full and kind.is_equal_in_total else PRODUCT,
-            switches=kind,
-        )
-        for regime in regimes
-        for kind in KINDS
-        if size.is_full or kind.is_equal_in_total
+        RecordedCase(setting=name, recording=recording, cell_name=name, ways=cell.ways)
+        for name, cell in RECORDINGS[recording].cells.items()
     ]
 
 
-def _list_whole_fabric_cases(size: Size) -> list[Case]:  # noqa: ARG001
-    """Fig. 4.18a's set-ups on switches that block and on switches that do not."""
-    return [
-        Case(
-            setting=f"scale, {kind}",
-            kind="scale",
-            few=1,
-            ways=PRODUCT,
-            switches=kind,
-            hops=WHOLE_FABRIC_HOPS,
-        )
-        for kind in KINDS
-        if kind.is_equal_in_total
-    ]
-
-
-def _list_packet_rows(cases: Sequence[Case], stated: float) -> list[_Row]:
+def _list_packet_rows(case: RecordedCase, size: Size) -> list[_Row]:
+    regime, stated = case.setting.partition(",")[0], _find_stated(case)
     rows = [
-        replace(_name_row(case.setting, name, label), system=PACKET_SYSTEM)
-        for case in cases
-        for name, label in _PACKET_QUANTITIES.items()
-    ]
-    return rows + [
         _Row(
             setting=case.setting,
-            quantity=OVER_CONGESTION,
-            label="Saba over one lane with FECN/BECN",
-            published=stated if case.kind == "testbed" else None,
+            quantity=name,
+            label=label,
+            published=stated.get("all") if name == f"{SABA}.speedup" else None,
             system=PACKET_SYSTEM,
         )
-        for case in cases
-        if CONGESTION_WAY in case.ways
+        for name, label in _PACKET_QUANTITIES.items()
     ]
-
-
-def _build_packet_study(
-    name: str, title: str, figure: str, list_cases: Callable[[Size], list[Case]], size: Size
-) -> Study:
-    """Isolation × mapping × sensitivity where packets wait behind others."""
-    table, testbed = find_table(f"saba-fig4-{figure}"), find_table("saba-fig4-13")
-    cases = list_cases(size)
+    if CONGESTION_WAY not in case.list_ways(size):
+        return rows
     # The thesis's baseline is one lane with congestion control, on one switch of 32 servers.
-    stated = dict(zip(*map(testbed.cells, ("workload", "speedup")), strict=True))["all"]
-    rows = _list_packet_rows(cases, float(stated))
+    label = "Saba over one lane with FECN/BECN"
+    over = replace(rows[0], quantity=OVER_CONGESTION, label=label)
+    of_workloads = [
+        replace(
+            rows[0], quantity=f"{SABA}.{name}.speedup", label=f"speedup of {name}", published=value
+        )
+        for name, value in stated.items()
+        if regime == "testbed" and name != "all"
+    ]
+    return [*rows, over, *of_workloads]
+
+
+def _find_stated(case: RecordedCase) -> Mapping[str, float]:
+    """What the thesis states of these set-ups: Saba's speedup of all jobs, and of workloads."""
+    if case.setting.startswith("testbed"):
+        table = find_table("saba-fig4-13")
+        pairs = zip(*map(table.cells, ("workload", "speedup")), strict=True)
+        return {str(name): float(value) for name, value in pairs}
+    if case.recording == "packets-1944":
+        table = find_table("saba-fig4-18a")
+        by_way = dict(zip(*map(table.cells, ("way", "speedup")), strict=True))
+        return {"all": float(by_way[SABA])}
+    return {}
+
+
+def _describe_packets(cases: Sequence[RecordedCase]) -> str:
+    hops = {case.cell.hops for case in cases}
+    scale = next(case.cell for case in cases if case.setting.startswith("scale"))
+    return (
+        "Set-ups are shrunk, computation and volume together, until their data packets make "
+        f"{' or '.join(f'{count:,}' for count in sorted(hops))} hops. The scale is that of "
+        f"{scale.servers:,} servers and {scale.jobs} workloads."
+    )
+
+
+def _build_packet_study(recording: str, title: str, figure: str, size: Size) -> Study:
+    """Isolation × mapping × sensitivity where packets wait behind others."""
+    table, cases = find_table(f"saba-fig4-{figure}"), _list_packet_cases(recording)
+    rows = [row for case in cases for row in _list_packet_rows(case, size)]
     text = {case.setting: case.describe(size) for case in cases}
+    # Buffers equal in total decide.
+    deciding = {
+        case.setting for case in cases if case.cell.kind and case.cell.kind.is_equal_in_total
+    }
     return Study(
-        name=name,
+        name=f"saba-{recording}",
         title=title,
         paper=SABA_PAPER,
         place=table.place,
         system=PACKET_SYSTEM,
         points=tuple(build_point(case, size) for case in cases),
         observations=tuple(_build_row(row, table, text[row.setting]) for row in rows),
-        claims=tuple(_build_claim(row, table) for row in rows if row.published is not None),
-        panels=tuple(partial(_draw_product, case) for case in cases),
-        notes=(*_PACKET_NOTES, _NOTES[1], *(() if size.is_full else (_SMALL,))),
-        remarks=partial(_describe_products, cases),
+        claims=tuple(
+            _build_claim(row, table)
+            for row in rows
+            if row.published is not None and row.setting in deciding
+        ),
+        panels=tuple(
+            partial(_draw_product, case)
+            for case in cases
+            if case.setting in deciding and len(case.ways) == max(len(c.ways) for c in cases)
+        ),
+        notes=(
+            _describe_packets(cases),
+            "Sincronia by stages is of the flow level only (saba-fig4.18a).",
+            _WORKLOADS_NOTE,
+            *_describe_source(cases[0], size),
+        ),
+        remarks=partial(_describe_result, cases),
     )
 
 
@@ -466,21 +553,19 @@ SPEEDUP_BUILDERS: Mapping[str, BuildStudy] = {
         _build_scale_study, "18b", "Centralised and distributed controller", (SABA, DISTRIBUTED)
     ),
     "saba-fig4.18c": partial(
-        _build_scale_study, "18c", "Speedup by number of queues", (*QUEUE_WAYS, UNLIMITED)
+        _build_scale_study,
+        "18c",
+        "Speedup by number of queues",
+        (*QUEUE_WAYS[:2], SABA, *QUEUE_WAYS[2:], UNLIMITED),
     ),
     "saba-packets": partial(
-        _build_packet_study,
-        "saba-packets",
-        "Where the speedup comes from, packet by packet",
-        "13",
-        _list_packet_cases,
+        _build_packet_study, "packets", "Where the speedup comes from, packet by packet", "13"
     ),
     "saba-packets-1944": partial(
         _build_packet_study,
-        "saba-packets-1944",
+        "packets-1944",
         "Where the speedup comes from, packet by packet, at 1,944 servers",
         "18a",
-        _list_whole_fabric_cases,
     ),
 }
 SPEEDUPS: tuple[Study, ...] = tuple(build(Size()) for build in SPEEDUP_BUILDERS.values())

@@ -27,6 +27,7 @@ from weft.fabric import Port
 from weft.jobs import Job
 from weft.sensitivity.application import Application
 from weft.sensitivity.model import Hinges
+from weft.sensitivity.trace import Trace, estimate
 from weft.studies.saba.evaluation.cluster import (
     PROFILED_NODES,
     RATE_BPS,
@@ -58,10 +59,11 @@ from weft.studies.saba.evaluation.ways import (
 from weft.studies.saba.live.cells import WORKLOADS, build_job, draw_workloads
 from weft.studies.saba.workloads import profile_job, read_testbed
 
-EQUAL, ONE_LANE, EQ_4_2, LENDING, FABRIC_WIDE = (
+EQUAL, ONE_LANE, EQ_4_2, TRACED, LENDING, FABRIC_WIDE = (
     "equal",
     "one lane",
     "Eq. 4.2",
+    "Eq. 4.2, traced",
     "lending",
     "fabric-wide",
 )
@@ -137,10 +139,37 @@ def _weigh_equally(_: JobFacts, jobs: tuple[int, ...]) -> Sequence[float]:
 
 def _weigh_by_sensitivity(facts: JobFacts, jobs: tuple[int, ...]) -> Sequence[float]:
     """Eq. 4.2, with convex models: those that lending needs too."""
-    models = ModelSet([facts.applications[job].convex.model for job in jobs])
+    return _split_port([facts.applications[job].convex.model for job in jobs])
+
+
+def _weigh_by_traces(facts: JobFacts, jobs: tuple[int, ...]) -> Sequence[float]:
+    """Eq. 4.2 without profiles: each model is estimated from one run of the job alone."""
+    return _split_port([estimate(trace_job(facts.setup.jobs[job])).model for job in jobs])
+
+
+def _split_port(models: Sequence[Hinges]) -> Sequence[float]:
     policy = PortPolicy(scheduler=Htb(queues=1, rate_kbps=round(RATE_BPS / 1e3)))
-    ((weights, _),) = split_ports(models, [range(len(jobs))], [policy])
+    ((weights, _),) = split_ports(ModelSet(models), [range(len(models))], [policy])
     return weights
+
+
+def trace_job(job: Job) -> Trace:
+    """What counters of bytes and processor time show of a loop of the job alone, full link."""
+    rows = []
+    for stage in job.stages:
+        computes_s = stage.compute_ps / 1e12
+        sends_s = stage.volume_bytes * 8 / RATE_BPS
+        hidden_s = min(computes_s, stage.overlap * sends_s)
+        rows += [(hidden_s, 1, 1), (computes_s - hidden_s, 0, 1), (sends_s - hidden_s, 1, 0)]
+    length_s, sends, computes = np.array([row for row in rows if row[0] > 0]).T
+    sent = length_s * sends * RATE_BPS / 8
+    return Trace(
+        duration_s=length_s,
+        sent_bytes=sent,
+        received_bytes=sent,
+        cpu_s=length_s * computes,
+        link_bps=RATE_BPS,
+    )
 
 
 def _weigh_by_lending(facts: JobFacts, jobs: tuple[int, ...]) -> Sequence[float]:
@@ -177,6 +206,7 @@ def _state_by_half(facts: JobFacts) -> Floats:
 RULES: Mapping[str, Weigh] = {
     EQUAL: _weigh_equally,
     EQ_4_2: _weigh_by_sensitivity,
+    TRACED: _weigh_by_traces,
     LENDING: _weigh_by_lending,
     LIGHT: partial(_weigh_by_size, lambda facts: facts.sizes_s, 1.0),
     LIGHTER: partial(_weigh_by_size, lambda facts: facts.sizes_s, 2.0),

@@ -37,6 +37,7 @@ from weft.studies.saba.evaluation.cluster import (
 from weft.studies.saba.evaluation.judgement import PRODUCT, Evaluation
 from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s
 from weft.studies.saba.evaluation.ways import (
+    BY_SIZE,
     JOB_PRIORITIES,
     WAYS,
     Knowledge,
@@ -69,6 +70,7 @@ PACKET_WAYS = (
     "Saba, unlimited queues",
     "Saba, distributed",
     "Saba, lending",
+    BY_SIZE,
     "placebo, mapped too",
     "Homa",
     "Sincronia, jobs",

@@ -10,15 +10,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from weft.studies.saba.evaluation.allocations import HELD_OUT, learn
+from weft.studies.saba.evaluation.allocations import HELD_OUT, LEAF_HOSTS, LEAVES, learn
 from weft.studies.saba.evaluation.cluster import (
+    JOBS,
+    PROFILED_NODES,
+    SCALE,
+    SERVERS,
+    SMALL_SCALE,
     Floats,
     SetUp,
     draw_favourable,
@@ -39,6 +44,10 @@ from weft.studies.saba.evaluation.packet_level import (
 from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s
 from weft.studies.saba.evaluation.ways import Knowledge, simulate_alone, simulate_way
 
+SCALE_RIVALS = ("lane per workload", "Homa", "Sincronia")  # of Fig. 4.18a
+QUEUE_WAYS = ("Saba, 2 queues", "Saba, 4 queues", "Saba, 16 queues")  # beside Saba, which has 8
+UNLIMITED, DISTRIBUTED = "Saba, unlimited queues", "Saba, distributed"
+
 Report = Callable[[str], None]
 Completions = dict[str, list[float]]
 
@@ -49,6 +58,8 @@ class Cell:
 
     draw: Draw
     ways: tuple[str, ...]
+    servers: int
+    jobs: int
     kind: SwitchKind | None = None
     hops: int = HOPS
     first_seed: int = 1
@@ -63,6 +74,34 @@ class Recording:
     cells: Mapping[str, Cell] = field(repr=False)
 
 
+_SIZES = {
+    "testbed": (SERVERS, JOBS),
+    "favourable": (PROFILED_NODES, 12),
+    "scale": SMALL_SCALE,
+    **{name: (PROFILED_NODES, int(name.split()[1])) for name in HELD_OUT if "load" in name},
+    "alike": (PROFILED_NODES, 8),
+    **{name: (LEAVES * LEAF_HOSTS, 12) for name in HELD_OUT if "oversubscribed" in name},
+}  # servers and jobs of a regime
+
+
+def _build_cell(regime: str, draw: Draw, ways: tuple[str, ...], kind: SwitchKind | None) -> Cell:
+    servers, jobs = _SIZES[regime]
+    return Cell(draw=draw, ways=ways, kind=kind, servers=servers, jobs=jobs)
+
+
+def _build_whole_fabric_cell(ways: tuple[str, ...], kind: SwitchKind | None) -> Cell:
+    servers, jobs = SCALE
+    return Cell(
+        draw=partial(draw_scale, full=True),
+        ways=ways,
+        servers=servers,
+        jobs=jobs,
+        kind=kind,
+        hops=WHOLE_FABRIC_HOPS,
+        has_alone=False,
+    )
+
+
 def _list_packet_cells() -> Iterator[tuple[str, Cell]]:
     regimes: Mapping[str, Draw] = {
         "testbed": draw_testbed,
@@ -72,12 +111,12 @@ def _list_packet_cells() -> Iterator[tuple[str, Cell]]:
     for regime, draw in regimes.items():
         for kind in KINDS:
             ways = PACKET_WAYS if kind.is_equal_in_total else PRODUCT
-            yield f"{regime}, {kind}", Cell(draw=draw, ways=ways, kind=kind)
+            yield f"{regime}, {kind}", _build_cell(regime, draw, ways, kind)
     kind = KINDS[0]
-    again = Cell(draw=draw_favourable, ways=PRODUCT, kind=kind, first_seed=11)
-    yield f"favourable again, {kind}", again
+    favourable = _build_cell("favourable", draw_favourable, PRODUCT, kind)
+    yield f"favourable again, {kind}", replace(favourable, first_seed=11)
     for regime, draw in _MORE_REGIMES.items():
-        yield f"{regime}, {kind}", Cell(draw=draw, ways=PRODUCT, kind=kind)
+        yield f"{regime}, {kind}", _build_cell(regime, draw, PRODUCT, kind)
 
 
 _MORE_REGIMES = {name: draw for name, draw in HELD_OUT.items() if not name.startswith("scale")}
@@ -88,20 +127,28 @@ RECORDINGS: Mapping[str, Recording] = {
     "packets-1944": Recording(
         level=f"packet, {WHOLE_FABRIC_HOPS:,} hops of data packets a run",
         cells={
-            f"scale, {kind}": Cell(
-                draw=partial(draw_scale, full=True),
-                ways=PRODUCT,
-                kind=kind,
-                hops=WHOLE_FABRIC_HOPS,
-                has_alone=False,
-            )
+            f"scale, {kind}": _build_whole_fabric_cell(PRODUCT, kind)
             for kind in KINDS
             if kind.is_equal_in_total
         },
     ),
     "flows": Recording(
         level="flow",
-        cells={regime: Cell(draw=draw, ways=PRODUCT) for regime, draw in _MORE_REGIMES.items()},
+        cells={
+            regime: _build_cell(regime, draw, PRODUCT, None)
+            for regime, draw in _MORE_REGIMES.items()
+        },
+    ),
+    "fig4.14": Recording(
+        level="flow", cells={"testbed": _build_cell("testbed", draw_testbed, PRODUCT, None)}
+    ),
+    "fig4.18": Recording(
+        level="flow",
+        cells={
+            "scale, 1,944 servers": _build_whole_fabric_cell(
+                (*PRODUCT, *SCALE_RIVALS, *QUEUE_WAYS, UNLIMITED, DISTRIBUTED), None
+            )
+        },
     ),
 }
 

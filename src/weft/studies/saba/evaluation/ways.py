@@ -21,6 +21,7 @@ from weft._core import Shuffles
 from weft.control.policy.allocate import ModelSet, split_ports
 from weft.control.policy.lending import MAX_APPLICATIONS, choose_weights
 from weft.control.policy.levels import assign_levels, build_hierarchy, map_queues
+from weft.control.policy.objectives import split_in_proportion, weigh_by_size
 from weft.control.policy.port_policy import Htb, PortPolicy
 from weft.jobs import Job
 from weft.sensitivity.application import Application
@@ -43,6 +44,7 @@ QUEUES, LEVELS = 8, 16  # of a port, of InfiniBand (4.6.1)
 SRPT_LANES = 32
 JOB_PRIORITIES = 15  # lanes for data of an InfiniBand port
 DEGREE = 3
+BY_SIZE = "by size, 8 queues"
 
 Lanes = NDArray[np.uint8]  # by job and port
 
@@ -277,6 +279,23 @@ class _Saba(LaneSharing):
         return self.queues, lane_of
 
 
+class _BySizeInQueues(_Saba):
+    """Saba's levels and queues, weights by what an instance of each job sends, as it states it."""
+
+    def _split(self, sets: Sequence[tuple[int, ...]]) -> list[tuple[float, ...]]:
+        sizes = [
+            float((job.loops or 1) * sum(stage.volume_bytes for stage in job.stages))
+            for job in self.knowledge.setup.jobs
+        ]
+        units = _make_port_policy().managed_units
+        return [
+            tuple(split_in_proportion(weigh_by_size([sizes[job] for job in jobs]), units))
+            if jobs
+            else ()
+            for jobs in sets
+        ]
+
+
 @cache
 def _foresee_weights(models: tuple[Hinges, ...]) -> tuple[float, ...]:
     return tuple(choose_weights(models).tolist())
@@ -314,6 +333,10 @@ def _share_lending(knowledge: Knowledge) -> Sharing:
     return _Saba(
         knowledge=knowledge, mapping=knowledge.models, weighing=knowledge.models, foresees=True
     )
+
+
+def _share_by_size(knowledge: Knowledge) -> Sharing:
+    return _BySizeInQueues(knowledge=knowledge, mapping=knowledge.models, weighing=knowledge.models)
 
 
 def _share_placebo(knowledge: Knowledge) -> Sharing:
@@ -428,6 +451,7 @@ WAYS: Mapping[str, Callable[[Knowledge], Sharing]] = {
     "Saba, unlimited queues": _begin_saba(None),
     "Saba, distributed": _share_offline,
     "Saba, lending": _share_lending,
+    BY_SIZE: _share_by_size,  # the controller's default; needs the bytes of every job
     "placebo": _share_placebo,  # a wrong model
     "placebo, mapped too": _share_mapped_placebo,
     "Homa": _share_by_grants,  # needs the size of a message when it starts, and all sizes

@@ -52,6 +52,15 @@ def test_units_run_without_privileges() -> None:
                 assert line in text, unit.name
 
 
+def test_the_agent_lets_the_group_of_the_controller_reach_its_socket() -> None:
+    agent = (DEPLOY / "systemd/weft-agent@.service").read_text().splitlines()
+    control = (DEPLOY / "systemd/weft-control.service").read_text().splitlines()
+    assert "Group=weft" in agent
+    assert "Group=weft" in control
+    assert "StateDirectory=weft-agent weft-agent/%i" in agent  # both folders get the mode
+    assert "StateDirectoryMode=0750" in agent
+
+
 def test_promtool_accepts_rules_and_they_fire_when_they_should() -> None:
     rules = run_tool("prometheus", "promtool", "check", "rules", "weft-alerts.yml")
     assert "SUCCESS: 16 rules found" in rules

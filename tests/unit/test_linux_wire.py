@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -171,8 +173,8 @@ def test_every_request_has_an_answer_that_the_driver_can_read(
     assert ANSWERS.decode(msgspec.json.encode(answer)) == answer
 
 
-def test_only_the_owner_may_open_the_socket(agent: Agent) -> None:
-    assert agent.path.stat().st_mode & 0o077 == 0
+def test_user_and_group_may_open_the_socket_and_nobody_else(agent: Agent) -> None:
+    assert agent.path.stat().st_mode & 0o777 == 0o660
 
 
 def test_an_agent_that_is_not_there_is_said_and_found_when_it_comes(
@@ -244,6 +246,68 @@ def test_an_agent_imports_nothing_from_where_it_is_started(
     finally:
         agent.close()
     assert not folder.parent.exists()  # nothing is left of an agent that has taken no port
+
+
+ASK = """
+import os, sys, time
+from pathlib import Path
+from weft.errors import InputError
+from weft.switches.linux.agent_connection import Agent, Describe, await_answers
+path, user, group = sys.argv[1:]
+os.setgroups([]), os.setgid(int(group)), os.setuid(int(user))  # now, as others may not see Python
+agent = Agent("leaf1", Path(path))
+try:
+    agent.ask(Describe(), time.monotonic() + 10)
+    print(await_answers([agent], 10)["leaf1"].ports)
+except InputError as error:
+    print(error)
+"""
+AGENT_GROUP, OTHER_USER, OTHER_GROUP = 64001, 64002, 64003  # no accounts
+
+
+@contextmanager
+def serve_agent(folder: Path) -> Iterator[Path]:
+    """As its unit starts it: root, the group of the controller, nothing for others."""
+    argv = [sys.executable, "-P", "-m", "weft.switches.linux.agent", "leaf1"]
+    with subprocess.Popen(
+        [*argv, f"--folder={folder}", "--port=1=lo"], group=AGENT_GROUP, extra_groups=[], umask=0o77
+    ) as process:
+        path = agent_connection.build_socket_path(folder)
+        until = time.monotonic() + agent_connection.ANSWER_S
+        while not path.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        try:
+            yield path
+        finally:
+            process.terminate()
+
+
+def ask_as(path: Path, group: int) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, str(path), str(OTHER_USER), str(group)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root: starts processes of other users")
+def test_an_agent_answers_another_user_of_its_group_and_refuses_the_rest_in_words() -> None:
+    with TemporaryDirectory() as top:
+        os.chmod(top, 0o755)
+        folder = Path(top) / "leaf1"
+        with serve_agent(folder) as path:
+            assert ask_as(path, AGENT_GROUP) == "[(1, 'lo')]"
+            refusal = f"belongs to root:{AGENT_GROUP} and may not be opened by user {OTHER_USER}; "
+            group, user = "run the controller in that group", "run the controller as that user"
+            whole = f"agent of leaf1: its folder {folder} {refusal}{group}"
+            assert ask_as(path, OTHER_GROUP) == whole
+            folder.chmod(0o755)
+            assert ask_as(path, OTHER_GROUP) == f"agent of leaf1: its socket {refusal}{group}"
+            path.chmod(0o600)
+            assert ask_as(path, AGENT_GROUP) == f"agent of leaf1: its socket {refusal}{user}"
 
 
 def test_of_two_drivers_that_start_an_agent_at_once_both_use_the_one_there_is(

@@ -3,8 +3,8 @@
     python -m weft.switches.linux.agent NODE --folder DIR --port 1=swp1 --port 2=swp2
     python -m weft.switches.linux.agent NODE --folder DIR --release
 
-The agent listens on DIR/agent.sock (`weft.switches.linux.agent_connection`), which only its owner
-can open; use ssh to forward the socket from another machine. It serves one request at a time;
+The agent listens on DIR/agent.sock (`weft.switches.linux.agent_connection`), which its user and its
+group can open; use ssh to forward the socket from another machine. It serves one request at a time;
 SIGTERM waits for the current one. Ending the agent changes nothing in the kernel: DIR has the saved
 state of the ports, and `--release` restores it; DIR/claim has the controller with the highest epoch
 so far, and older ones are refused. Ports that carry the default route, directly or for
@@ -50,6 +50,7 @@ from weft.switches.linux.agent_connection import (
     WriteTables,
     build_socket_path,
     encode_result,
+    make_folder,
 )
 from weft.switches.linux.htb_ports import Ports, release_ports, restore_ports
 from weft.switches.linux.mark_guard import MarkGuard
@@ -67,6 +68,7 @@ from weft.units import parse_rate
 from weft.wire import Connection, Failure, ProtocolError, accept
 
 _MAX_PATH = 107  # of a Unix socket
+_SOCKET_MODE = 0o660
 _IDLE_S = 3600.0
 _CHANGES = (WriteTables, ReleasePorts, GuardMarks)  # for the owner alone
 
@@ -116,7 +118,7 @@ class RequestHandler:
         if granted is None:
             return TakenBy(self._grant.owner, self._grant.epoch)
         if granted != self._grant:
-            self._ports.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._ports.folder)
             write_grant(_build_claim_path(self._ports.folder), granted)
             self._grant = granted
         self._claims[connection] = Claim(owner=granted.owner, epoch=granted.epoch)
@@ -188,13 +190,13 @@ class _Session(socketserver.BaseRequestHandler):
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
-    """Listens in the agent's folder; only the owner can connect."""
+    """Listens in the agent's folder; its user and its group can connect, nobody else."""
 
     daemon_threads = True
 
     def __init__(self, folder: Path, handler: RequestHandler) -> None:
         self.handler = handler
-        before = os.umask(0o077)
+        before = os.umask(0o777 & ~_SOCKET_MODE)
         try:
             super().__init__(str(build_socket_path(folder)), _Session)
         finally:
@@ -204,7 +206,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
 def serve(node: str, ports: Ports) -> None:
     """Serves until a signal ends it."""
     folder = ports.folder
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     check_socket_path(folder)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit_on_signal)

@@ -1,6 +1,7 @@
 """The driver's connection to an agent: messages, requests and answers, starting the agent.
 
-Driver and agent speak `weft.wire` over a Unix socket that only its owner can open, without a token.
+Driver and agent speak `weft.wire`, without a token, over a Unix socket that the agent's user and
+group alone can open.
 A request has one answer, or a `Failure`. A controller's connection begins with its claim. The
 driver asks many agents at once and awaits all answers together; an agent that is silent, also
 during the handshake, delays no other. An agent that does not answer is an InputError; the next
@@ -10,6 +11,9 @@ answer gets no new request. Entry points: `Agent`, `await_answers`, `start_agent
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 import select
 import socket
 import subprocess
@@ -35,6 +39,7 @@ from weft.wire import (
 
 ANSWER_S = 10.0  # to start, and to answer: for all agents that are asked at once
 EXIT_TIMEOUT_S = 5.0
+FOLDER_MODE = 0o750
 _RETRY_S = 0.01
 _GREETING_BYTES = 4096
 _OLD_OR_NEW = "its ports have their old tables or the requested ones"
@@ -208,6 +213,8 @@ class Agent:
             return
         try:
             self._connect()
+        except PermissionError as error:
+            raise self._build_permission_error() from error
         except OSError as error:
             if self._start is None:
                 raise self._disconnect(error) from error
@@ -348,6 +355,21 @@ class Agent:
             return InputError(where, problem, f"see {_build_log_path(self.path.parent)}")
         return InputError(where, problem, f"check that it listens at {self.path}")
 
+    def _build_permission_error(self) -> InputError:
+        """Names what refuses: the socket, or a folder on the way to it."""
+        self._hang_up()
+        barrier, status = _find_barrier(self.path)
+        noun, needed = ("socket", 0o020) if barrier == self.path else (f"folder {barrier}", 0o010)
+        owners = f"{_name_user(status.st_uid)}:{_name_group(status.st_gid)}"
+        problem = f"its {noun} belongs to {owners} and may not be opened by user {os.geteuid()}"
+        is_for_group = status.st_mode & needed
+        remedy = (
+            "run the controller in that group"
+            if is_for_group
+            else "run the controller as that user"
+        )
+        return InputError(f"agent of {self.node}", problem, remedy)
+
     def _hang_up(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -418,6 +440,28 @@ def _connect(path: Path) -> socket.socket:
     return sock
 
 
+def _find_barrier(path: Path) -> tuple[Path, os.stat_result]:
+    """The last part of a path that this user can see."""
+    for part in (path, *path.parents):
+        with suppress(OSError):
+            return part, part.stat()
+    raise FileNotFoundError(path)
+
+
+def _name_user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # no such account here
+        return str(uid)
+
+
+def _name_group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
 def _is_listening(path: Path) -> bool:
     """Another driver may have started an agent at the same time: then that one listens."""
     try:
@@ -431,6 +475,13 @@ def build_socket_path(folder: Path) -> Path:
     return folder / "agent.sock"
 
 
+def make_folder(folder: Path) -> None:
+    """The agent's folder: its group may look for the socket. An existing one keeps its mode."""
+    if not folder.is_dir():
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        folder.chmod(FOLDER_MODE)  # whatever the umask
+
+
 def _build_log_path(folder: Path) -> Path:
     return folder / "agent.log"
 
@@ -439,7 +490,7 @@ def start_agent(
     node: str, namespace: str | None, folder: Path, interfaces: Mapping[int, str]
 ) -> subprocess.Popen[bytes]:
     """An agent that outlives this process; its errors go to a log in its folder."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     ports = [f"--port={number}={name}" for number, name in interfaces.items()]
     module = ["-P", "-m", "weft.switches.linux.agent"]
     argv = [sys.executable, *module, node, f"--folder={folder}", *ports]

@@ -19,7 +19,7 @@ from weft.control.state.policy_settings import Settings
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.fabric import Fabric
-from weft.switches import Ability, Claim, Failed, Foreign, PortName, Switches, Tables
+from weft.switches import Ability, AgentEvent, Claim, Failed, Foreign, PortName, Switches, Tables
 
 
 class Clock:
@@ -47,6 +47,7 @@ class Memory:
         self.writes: list[set[PortName]] = []
         self.reads: list[int] = []  # ports of each
         self.discoveries = self.seconds = self.closed = self.looks = 0
+        self.agent_events: tuple[AgentEvent, ...] = ()
         self.changed = False  # what a look at links and routes says, once
         self.fails: Callable[[PortName], bool] = lambda _: False
 
@@ -55,6 +56,10 @@ class Memory:
         if self.away or self.lost:
             raise InputError("switches", "no answer")
         return self.fabric
+
+    def take_agent_events(self) -> tuple[AgentEvent, ...]:
+        events, self.agent_events = self.agent_events, ()
+        return events
 
     def has_changed(self) -> bool:
         self.looks += 1

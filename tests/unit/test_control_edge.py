@@ -259,6 +259,14 @@ def test_an_edge_that_cannot_be_guarded_is_logged_once() -> None:
     assert watched.lines == ["marks are not guarded: leaf0: no nft; install it"]
 
 
+def test_switches_that_do_not_answer_cannot_be_checked_and_stay_guarded() -> None:
+    watched = Watched(ready(ability=HTB))
+    watched.edge.report = EdgeReport(unchecked=("agent of leaf0: does not answer", "and leaf1"))
+    watched.turn(LOOK_S)
+    watched.turn(LOOK_S)
+    assert watched.lines == ["marks cannot be checked: agent of leaf0: does not answer, and 1 more"]
+
+
 # ---- nftables -----------------------------------------------------------------------------------
 
 

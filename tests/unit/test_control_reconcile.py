@@ -19,7 +19,7 @@ from weft.control.runtime.reconcile import Pace
 from weft.control.state.events import Deregister, Register, Registered
 from weft.control.state.policy_settings import Settings
 from weft.fabric import leaf_spine
-from weft.switches import Failed, Foreign, PortName, Tables
+from weft.switches import AgentEvent, Failed, Foreign, PortName, Tables
 from weft.switches.simulated import DEFAULT_ABILITY, SimulatedSwitches, WriteFailures
 
 PACE = Pace(check_s=10.0, topology_s=60.0)
@@ -50,6 +50,32 @@ def test_remarks_of_a_driver_are_logged_with_the_fabric(rig: Rig) -> None:
     rig.turn()
     assert rig.lines[-1] == "a remark"
     assert "" not in rig.lines
+
+
+def test_an_agent_that_ended_and_one_that_is_back_are_logged_once(rig: Rig) -> None:
+    rig.settle()
+    rig.lines.clear()
+    rig.switches.agent_events = (
+        AgentEvent("leaf0", False, 1.0),  # the first connection: nothing was lost
+        AgentEvent("leaf1", True, 2.0),
+        AgentEvent("leaf1", True, 2.5),
+    )
+    rig.turn()
+    rig.switches.agent_events = (AgentEvent("leaf1", False, 5.5),)
+    rig.turn()
+    assert rig.lines == [
+        "lost: agent of leaf1 ended; its rules stay in the kernel, "
+        "violations are not reported until it is back",
+        "back: agent of leaf1, after 3.5 s",
+    ]
+
+
+def test_an_agent_that_ends_with_all_others_is_logged_before_drivers_are_closed(rig: Rig) -> None:
+    rig.settle()
+    rig.switches.away, rig.switches.agent_events = True, (AgentEvent("leaf1", True, 2.0),)
+    rig.pass_time(PACE.topology_s)
+    rig.explorer._discover()
+    assert any(line.startswith("lost: agent of leaf1 ended; ") for line in rig.lines)
 
 
 def test_exactly_the_ports_of_a_path_are_written(rig: Rig) -> None:
@@ -187,7 +213,7 @@ def test_a_port_that_somebody_else_writes_again_and_again_is_reported(rig: Rig) 
         "end the other controller, script or subnet manager with qos"
     )
     change_by_hand(rig, first)
-    assert ", and 1 more ports: changed by somebody" in rig.reconciler.describe_contested()
+    assert ", and 1 more port: changed by somebody" in rig.reconciler.describe_contested()
     assert [line for line in rig.lines if line.startswith("contested")] == [f"contested: {problem}"]
     rig.clock.now_s += 301.0
     assert not rig.reconciler.describe_contested()

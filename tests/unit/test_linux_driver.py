@@ -15,7 +15,7 @@ from weft.errors import InputError
 from weft.fabric import leaf_spine, one_switch
 from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.switches import Failed, PortName
+from weft.switches import EdgePort, EdgeRules, Failed, PortName
 from weft.switches.linux import LinuxSwitches, htb_ports, open_agents
 from weft.switches.linux.agent import RequestHandler, Server
 from weft.switches.linux.agent_connection import (
@@ -100,6 +100,17 @@ def test_a_fabric_is_discovered_with_the_agents_that_answer(switches: LinuxSwitc
     fabric = switches.discover()
     assert fabric.name == leaf_spine(2, 2, 1).name
     assert [note.split(":")[0] for note in switches.notes] == [f"agent of {n}" for n in SILENT]
+
+
+def test_marks_at_agents_that_do_not_answer_are_unchecked_not_unguarded(
+    switches: LinuxSwitches,
+) -> None:
+    ports = {PortName(node, 1): EdgePort(host="h0") for node in ("leaf1", "h9")}
+    report = switches.police(EdgeRules(levels=7, lane=None, ports=ports))
+    assert [text.partition(": not in")[0] for text in report.unchecked] == [
+        "agent of leaf1: does not answer"
+    ]
+    assert report.problems == ("h9 port 1: h9 has no agent",)
 
 
 def test_a_fabric_of_which_no_agent_answers_is_not_discovered(

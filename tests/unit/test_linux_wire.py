@@ -310,6 +310,33 @@ def test_an_agent_answers_another_user_of_its_group_and_refuses_the_rest_in_word
             assert ask_as(path, AGENT_GROUP) == f"agent of leaf1: its socket {refusal}{user}"
 
 
+def test_an_agent_that_is_killed_is_started_again_and_both_are_events(tmp_path: Path) -> None:
+    folder = tmp_path / "fabric" / "leaf1"
+    processes = []
+
+    def start() -> subprocess.Popen[bytes]:
+        processes.append(agent_connection.start_agent("leaf1", None, folder, {1: "lo"}))
+        return processes[-1]
+
+    agent = Agent("leaf1", agent_connection.build_socket_path(folder), start)
+    try:
+        describe(agent)
+        processes[0].kill()
+        processes[0].wait()
+        describe(agent)
+        events = agent.take_events()
+        assert [(event.node, event.has_ended) for event in events] == [
+            ("leaf1", False),
+            ("leaf1", True),
+            ("leaf1", False),
+        ]
+        assert events[1].at_s < events[2].at_s
+        assert agent.connections == len(processes) == 2
+        assert agent.take_events() == []
+    finally:
+        agent.close()
+
+
 def test_of_two_drivers_that_start_an_agent_at_once_both_use_the_one_there_is(
     tmp_path: Path,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from weft.switches.tables import (
     Ability,
+    AgentEvent,
     Claim,
     EdgePort,
     EdgeReport,
@@ -21,6 +22,7 @@ from weft.switches.tables import (
 
 __all__ = [
     "Ability",
+    "AgentEvent",
     "Claim",
     "EdgePort",
     "EdgeReport",

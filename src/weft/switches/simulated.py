@@ -36,6 +36,7 @@ from weft.switches.tables import (
     ENTRY_WEIGHT,
     MAX_LIMIT,
     Ability,
+    AgentEvent,
     Claim,
     EdgeReport,
     EdgeRules,
@@ -345,6 +346,9 @@ class SimulatedSwitches:
 
     def has_changed(self) -> bool:
         return False
+
+    def take_agent_events(self) -> tuple[AgentEvent, ...]:
+        return ()
 
     @property
     def addresses(self) -> Mapping[str, str]:

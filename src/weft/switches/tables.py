@@ -191,10 +191,22 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeReport:
-    """Violations since the last report, and why some ports are not policed."""
+    """Violations since the last report, and why some ports are not policed.
+
+    `unchecked`: which switches did not answer; they keep the rules that they have.
+    """
 
     violations: tuple[Violation, ...] = ()
     problems: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+
+class AgentEvent(NamedTuple):
+    """A node's agent ended, or answers (again); a time of the monotonic clock."""
+
+    node: str
+    has_ended: bool
+    at_s: float
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,6 +322,10 @@ class Switches(PortProgrammer, Protocol):
 
         A driver rewrites other marks if its switches can, or only detects them.
         """
+        ...
+
+    def take_agent_events(self) -> tuple[AgentEvent, ...]:
+        """Of agents on the switches, since the last call; none if the driver needs no agents."""
         ...
 
     def open_second(self) -> Self:

@@ -56,6 +56,7 @@ class EdgeWatch:
         self._rules: EdgeRules | None = None
         self._build_s = self._look_s = clock()
         self._problems: tuple[str, ...] = ()
+        self._unchecked: tuple[str, ...] = ()
         self._draining: dict[_Mark, float] = {}  # until when, the next to end first
         self._lock = threading.Lock()  # guards what is below
         self._state = state
@@ -82,7 +83,7 @@ class EdgeWatch:
             report = EdgeReport(problems=(str(error),))
         now_s = self._clock()
         self._look_s = max(started_s + LOOK_S, now_s + (now_s - started_s) * (1 - _PART) / _PART)
-        self._note_problems(report.problems)
+        self._note_problems(report)
         self._note_violations(self._drop_transient(report.violations))
 
     def list_problems(self) -> list[str]:
@@ -131,12 +132,16 @@ class EdgeWatch:
         known |= {(port, "", level) for port, _, level in known}
         return [v for v in violations if v.is_lane or (v.port, v.destination, v.level) not in known]
 
-    def _note_problems(self, problems: tuple[str, ...]) -> None:
+    def _note_problems(self, report: EdgeReport) -> None:
         """Logs each change once."""
-        for problem in problems[:1] if problems != self._problems else ():
-            more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-            self._log(LogLine(f"marks are not guarded: {problem}{more}", "warning"))
-        self._problems = problems
+        for noun, problems, last in (
+            ("are not guarded", report.problems, self._problems),
+            ("cannot be checked", report.unchecked, self._unchecked),
+        ):
+            for problem in problems[:1] if problems != last else ():
+                more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+                self._log(LogLine(f"marks {noun}: {problem}{more}", "warning"))
+        self._problems, self._unchecked = report.problems, report.unchecked
 
     def _note_violations(self, violations: Iterable[Violation]) -> None:
         now_s = self._clock()

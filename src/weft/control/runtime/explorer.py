@@ -2,7 +2,7 @@
 
 The fabric is discovered at intervals, and sooner when ports fail or a client names an unknown host.
 Links and routes are watched in between: when one changes, the fabric is discovered at once, and
-each second until it has settled.
+each second until it has settled. Agents of switches that end or are back are logged.
 A discovery that lacks something may have seen only a part: it counts when the next one confirms it.
 Unreachable switches are retried; if no port answers either, the drivers are opened again.
 Discoveries and nodes that do not answer can take seconds, so this thread has a driver of its own.
@@ -39,6 +39,7 @@ _IDLE_S = 0.1
 # connections, one turn admits all that come meanwhile, and a single one is admitted at once.
 _REST, _LONGEST_REST_S = 50, 0.1
 _SOON_S = 2.0  # to a requested discovery; twice as long each time that it finds nothing new
+_AFTER_AGENT = "its rules stay in the kernel, violations are not reported until it is back"
 _TRIES = 2  # discoveries that fail before the drivers are opened again
 
 
@@ -75,6 +76,7 @@ class Explorer:
         self._failures = 0  # failed discoveries in a row
         self._failing_since_s = 0.0
         self._port_failures = 0
+        self._ended: dict[str, float] = {}  # agents that ended, by node: when
         self._woken = threading.Event()
         self._ending = threading.Event()
 
@@ -120,9 +122,21 @@ class Explorer:
             self._discover()
         if not self._drivers.is_lent:
             return False
+        scout = self._drivers.scout()
+        self._note_agents(scout)
         if self._edge is not None:
-            self._edge.turn(self._drivers.scout())
-        return self._reconciler.retry_failing(self._drivers.scout())
+            self._edge.turn(scout)
+        return self._reconciler.retry_failing(scout)
+
+    def _note_agents(self, scout: Switches) -> None:
+        """Logs agents that have ended or are back."""
+        for node, has_ended, at_s in scout.take_agent_events():
+            if has_ended and node not in self._ended:
+                self._ended[node] = at_s
+                self._log(LogLine(f"lost: agent of {node} ended; {_AFTER_AGENT}", "warning"))
+            elif not has_ended and node in self._ended:
+                took_s = at_s - self._ended.pop(node)
+                self._log(f"back: agent of {node}, after {took_s:.1f} s")
 
     # ---- Discovery ----------------------------------------------------------------------------
 
@@ -165,7 +179,10 @@ class Explorer:
             self._accept(event)
 
     def _read_fabric(self, switches: Switches) -> FabricChanged:
-        fabric = switches.discover()
+        try:
+            fabric = switches.discover()
+        finally:
+            self._note_agents(switches)
         names = [
             PortName(node.name, port)
             for number, node in enumerate(fabric.nodes)

@@ -39,6 +39,7 @@ from weft.switches.infiniband.vl_tables import (
 )
 from weft.switches.tables import (
     Ability,
+    AgentEvent,
     Claim,
     EdgeReport,
     EdgeRules,
@@ -105,6 +106,10 @@ class InfinibandSwitches:
         """
         self._record.renew()
         return self._watch is not None and self._watch.has_changed(self._client)
+
+    def take_agent_events(self) -> tuple[AgentEvent, ...]:
+        """None: management packets need no agent of weft's."""
+        return ()
 
     @property
     def unanswered(self) -> tuple[PortName, ...]:

@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -26,7 +27,15 @@ from pathlib import Path
 
 from weft.errors import InputError
 from weft.switches.linux.mark_guard import MarkCount, MarkRules
-from weft.switches.tables import Ability, Claim, Failed, Foreign, Tables, build_taken_error
+from weft.switches.tables import (
+    Ability,
+    AgentEvent,
+    Claim,
+    Failed,
+    Foreign,
+    Tables,
+    build_taken_error,
+)
 from weft.wire import (
     ClientHandshake,
     Connection,
@@ -42,6 +51,7 @@ EXIT_TIMEOUT_S = 5.0
 FOLDER_MODE = 0o750
 _RETRY_S = 0.01
 _GREETING_BYTES = 4096
+_MOST_EVENTS = 8
 _OLD_OR_NEW = "its ports have their old tables or the requested ones"
 
 
@@ -171,6 +181,10 @@ def encode_result(number: int, value: Ability | Tables | Foreign | Failed) -> Po
 # ---- The driver's end -------------------------------------------------------------------------
 
 
+class AgentSilent(InputError):
+    """An agent that does not answer; the kernel keeps its tables and rules."""
+
+
 class Agent:
     """The agent of a node. Ask several, then `await_answers` of all of them."""
 
@@ -188,6 +202,8 @@ class Agent:
         self._claim: Claim | None = None  # sent first
         self._is_pending = False
         self._is_claiming = False
+        self.connections = 0  # so far: another one may be to another process
+        self._events: deque[AgentEvent] = deque(maxlen=_MOST_EVENTS)
 
     def copy(self) -> Agent:
         """Another connection to the same agent."""
@@ -265,6 +281,12 @@ class Agent:
             return self._build_error(f"not in {seconds:g} s; nothing was sent")
         return self._build_error(f"not in {seconds:g} s; {_OLD_OR_NEW}")
 
+    def take_events(self) -> list[AgentEvent]:
+        """When it ended or answered, since the last call; the latest if there are many."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
     @property
     def is_connected(self) -> bool:
         return self._socket is not None
@@ -287,6 +309,7 @@ class Agent:
 
     def _connect(self) -> None:
         self._socket = _connect(self.path)
+        self.connections += 1
         self._handshake = self._new_handshake()
         self._socket.sendall(self._handshake.hello)
 
@@ -312,6 +335,7 @@ class Agent:
         try:
             connection.send(request)
         except ConnectionLost as error:
+            self._note(has_ended=True)
             raise self._disconnect(error) from error
 
     def _receive(self) -> Reply | None:
@@ -324,6 +348,8 @@ class Agent:
                 return None
             messages = self._connection.receive()
         except ConnectionLost as error:
+            if self._connection is not None:
+                self._note(has_ended=True)
             raise self._disconnect(f"{error}; {_OLD_OR_NEW}") from error
         except (OSError, ProtocolError, InputError) as error:
             raise self._disconnect(error) from error
@@ -339,11 +365,15 @@ class Agent:
         if self._handshake.limits is None or self._handshake.keys is None:
             return
         self._connection = Connection(sock, self._handshake.keys, ANSWERS, server=False)
+        self._note(has_ended=False)
         if self._claim is None:
             self._send_request()
         else:
             self._is_claiming = True
             self._send(self._connection, ClaimNode(self._claim.owner, self._claim.epoch))
+
+    def _note(self, *, has_ended: bool) -> None:
+        self._events.append(AgentEvent(self.node, has_ended, time.monotonic()))
 
     def _disconnect(self, reason: object) -> InputError:
         self._hang_up()
@@ -352,8 +382,8 @@ class Agent:
     def _build_error(self, reason: object) -> InputError:
         where, problem = f"agent of {self.node}", f"does not answer: {reason}"
         if self._start is not None:
-            return InputError(where, problem, f"see {_build_log_path(self.path.parent)}")
-        return InputError(where, problem, f"check that it listens at {self.path}")
+            return AgentSilent(where, problem, f"see {_build_log_path(self.path.parent)}")
+        return AgentSilent(where, problem, f"check that it listens at {self.path}")
 
     def _build_permission_error(self) -> InputError:
         """Names what refuses: the socket, or a folder on the way to it."""
@@ -368,7 +398,7 @@ class Agent:
             if is_for_group
             else "run the controller as that user"
         )
-        return InputError(f"agent of {self.node}", problem, remedy)
+        return AgentSilent(f"agent of {self.node}", problem, remedy)
 
     def _hang_up(self) -> None:
         if self._connection is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from weft.host.testbed.build import Testbed
 from weft.switches.linux.agent_connection import (
     ANSWER_S,
     Agent,
+    AgentSilent,
     Answer,
     Describe,
     Description,
@@ -48,6 +50,7 @@ from weft.switches.linux.testbed_discovery import (
 )
 from weft.switches.tables import (
     Ability,
+    AgentEvent,
     Claim,
     EdgePort,
     EdgeReport,
@@ -94,7 +97,8 @@ class LinuxSwitches:
         self.addresses: Mapping[str, str] = {}
         self.notes: tuple[str, ...] = ()
         self._forwarding: dict[str, list[tuple[str, int]]] = {}  # by node, as of the last discovery
-        self._guarded: dict[str, MarkRules] = {}  # by node: what its agent was told
+        # By node: the connection by which its agent was told rules, and these.
+        self._guarded: dict[str, tuple[int, MarkRules]] = {}
 
     def discover(self) -> Fabric:
         """From the agents that answer; `notes` names the others. Fails if none answers."""
@@ -154,19 +158,33 @@ class LinuxSwitches:
         """Other marks are rewritten to level 0 where they enter."""
         wanted, problems = _build_mark_rules(rules, self._agents.keys())
         requests = {
-            node: GuardMarks(None if self._guarded.get(node) == mark_rules else mark_rules)
+            node: GuardMarks(None if self._has_rules(node, mark_rules) else mark_rules)
             for node, mark_rules in wanted.items()
         }
         violations: list[Violation] = []
+        unchecked: list[str] = []
         seconds = self._timeouts.ports_s + self._timeouts.port_s * len(rules.ports)
         for node, answer in self._ask_agents(requests, seconds).items():
             if isinstance(answer, MarkCounts):
-                self._guarded[node] = wanted[node]
+                self._guarded[node] = self._agents[node].connections, wanted[node]
                 violations += _list_violations(node, answer, rules)
             else:
                 self._guarded.pop(node, None)
-                problems.append(str(answer))
-        return EdgeReport(violations=tuple(violations), problems=tuple(problems))
+                (unchecked if isinstance(answer, AgentSilent) else problems).append(str(answer))
+        return EdgeReport(
+            violations=tuple(violations), problems=tuple(problems), unchecked=tuple(unchecked)
+        )
+
+    def _has_rules(self, node: str, mark_rules: MarkRules) -> bool:
+        """Whether the agent's process was told these; one that was started since was not."""
+        agent = self._agents[node]
+        with suppress(InputError):
+            agent.wake()
+        is_same = self._guarded.get(node) == (agent.connections, mark_rules)
+        return agent.is_connected and is_same
+
+    def take_agent_events(self) -> tuple[AgentEvent, ...]:
+        return tuple(event for agent in self._agents.values() for event in agent.take_events())
 
     @property
     def unanswered(self) -> tuple[PortName, ...]:

@@ -325,15 +325,16 @@ def _read_quantity(setting: str, name: str, records: Records) -> float:
     return scalar_in(records[setting], name, "1")
 
 
-def _judge_cell(live: LiveCell, _: Records) -> Verdict:
-    word, product = judge_cell(live), live.product
-    holds = {"confirmed": True, "at or below 1": False, "equal to the placebo": False}.get(word)
-    evidence = (
-        f"{word}{'' if live.is_complete else ' (indicative)'}: over equal queues "
+def _describe_cell(live: LiveCell) -> str:
+    """What the rules say of a cell: ours, not a claim of the thesis."""
+    product = live.product
+    return (
+        f"{live.cell.name}: sensitivity {judge_cell(live)}"
+        f"{'' if live.is_complete else ' (indicative)'}: over equal queues "
         f"{product.sensitivity}, over the placebo {product.over_placebo}; "
-        f"{len(live.evaluation.seeds)} set-ups, port {live.busy:.0%} busy"
+        f"{len(live.evaluation.seeds)} set-ups, port {live.busy:.0%} busy; "
+        f"{live.rejected} of {live.rounds} rounds rejected for late timers."
     )
-    return Verdict(holds=holds, evidence=evidence)
 
 
 def _judge_all(cells: Sequence[LiveCell], _: Records) -> Verdict:
@@ -344,16 +345,6 @@ def _judge_all(cells: Sequence[LiveCell], _: Records) -> Verdict:
     counted = ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
     holds = {"confirmed": True, "refuted": False, "undecided": None}[verdict]
     return Verdict(holds=holds, evidence=f"{verdict}: of {len(words)} cells {counted}")
-
-
-def _claim(statement: str, judge: object) -> Claim:
-    return Claim(
-        statement=statement,
-        place=PLACE,
-        source="measurement",
-        system=SYSTEM,
-        judge=judge,  # type: ignore[arg-type]
-    )
 
 
 def _list_estimates(live: LiveCell, comparisons: Sequence[Comparison]) -> Mapping[str, Estimate]:
@@ -389,22 +380,16 @@ def _draw_cells(
     name_axes(ax, "speedup over equal queues, measured, with 95 % interval", "cell")
 
 
-def _claim_cells(cells: Sequence[LiveCell]) -> list[Claim]:
-    return [
-        _claim(
-            "Weights by sensitivity make jobs faster than equal queues, and than permuted "
-            "weights, in at least one cell.",
-            partial(_judge_all, cells),
-        ),
-        *(
-            _claim(
-                f"{live.cell.name}: weights by sensitivity make jobs faster than equal queues "
-                "and than permuted weights.",
-                partial(_judge_cell, live),
-            )
-            for live in cells
-        ),
-    ]
+def _claim_cells(cells: Sequence[LiveCell]) -> Claim:
+    """The thesis's claim, judged on all cells together."""
+    return Claim(
+        statement="Weights by sensitivity make jobs faster than equal queues, and than permuted "
+        "weights, in at least one cell.",
+        place=PLACE,
+        source="measurement",
+        system=SYSTEM,
+        judge=partial(_judge_all, cells),
+    )
 
 
 def build_live(cells: Sequence[LiveCell], comparisons: Sequence[Comparison] = ()) -> Study:
@@ -419,17 +404,13 @@ def build_live(cells: Sequence[LiveCell], comparisons: Sequence[Comparison] = ()
             *(row for live in cells for row in _rows(live)),
             *(_row(comparison.setting, comparison.name) for comparison in comparisons),
         ),
-        claims=tuple(_claim_cells(cells)),
+        claims=(_claim_cells(cells),),
         panels=(partial(_draw_cells, cells, comparisons),) if cells else (),
         notes=(
             "TCP over HTB queues, not InfiniBand lanes: it tests what weights bring, not isolation "
             "on lossless hardware. docs/saba-hypotheses.md has the rules, docs/saba-verdict.md "
             "what came out.",
-            *(
-                f"{live.cell.name}: {len(live.evaluation.seeds)} set-ups; {live.rejected} of "
-                f"{live.rounds} rounds rejected for late timers."
-                for live in cells
-            ),
+            *map(_describe_cell, cells),
             *(
                 f"{comparison.setting}: {comparison.word}, {comparison.estimate}; "
                 f"{comparison.setups} set-ups."

@@ -269,7 +269,7 @@ def build_drawn_fig4_19(scenarios: int) -> Study:
             for most in SIZES
             for kind in KINDS
         ),
-        claims=_claim_percentiles(SYSTEM),
+        claims=(*_claim_growth(_drawn_setting(SIZES[-1]), SYSTEM), *_claim_percentiles(SYSTEM)),
         panels=(partial(_draw, _drawn_setting(SIZES[-1])),),
         notes=(
             f"{scenarios:,} random scenarios of 1 to 1,000 applications (the thesis: 30,000), "
@@ -321,12 +321,18 @@ def _find_published(applications: int) -> Mapping[str, float]:
     return {f"k = {k}": float(row[k]) for k in (1, 2, 3)}
 
 
-def _judge_growth(records: Records) -> Verdict:
+def _claim_growth(setting: str, system: str) -> tuple[Claim, ...]:
+    statement = "Models of a higher degree take longer to calculate with."
+    judges = {statement: partial(_judge_growth, setting)}
+    return build_claims(TABLE.place, "measurement", system, judges)
+
+
+def _judge_growth(setting: str, records: Records) -> Verdict:
     """By the 95 % intervals of the medians: open where two of them overlap."""
-    record = records[_setting(SIZES[-1])]
+    record = records[setting]
     medians = [_median_ms(record, kind) for kind in KINDS[:3]]
-    text = ", ".join(f"{low:.1f}–{high:.1f} ms" for low, high in medians)
-    evidence = f"medians of {KINDS[0]}, 2, 3 with {SIZES[-1]:,} applications: {text}"
+    text = ", ".join(f"{low:.2f}–{high:.2f} ms" for low, high in medians)
+    evidence = f"medians of {KINDS[0]}, 2, 3 with {setting}: {text}"
     if any(before[0] > after[1] for before, after in combinations(medians, 2)):
         return Verdict(holds=False, evidence=evidence)
     rises = all(before[1] < after[0] for before, after in pairwise(medians))
@@ -371,12 +377,7 @@ def build_fig4_19(scenarios: int) -> Study:
             for size in SIZES
             for kind in KINDS
         ),
-        claims=build_claims(
-            TABLE.place,
-            "measurement",
-            SYSTEM,
-            {"Models of a higher degree take longer to calculate with.": _judge_growth},
-        ),
+        claims=_claim_growth(_setting(SIZES[-1]), SYSTEM),
         panels=(partial(_draw, _setting(SIZES[-1])),),
         notes=(
             f"{scenarios} random scenarios of exactly the size named (the thesis: 30,000 of 1 to "
@@ -392,7 +393,7 @@ def build_fig4_19(scenarios: int) -> Study:
 
 
 def add_recorded_run(study: Study, path: Path) -> Study:
-    """The study with the claims about drawn sizes, judged by a run that was recorded."""
+    """The study with its claims judged by a run that was recorded, of drawn sizes."""
     contents = read_records(path)
     records = {
         _drawn_setting(most): record
@@ -411,7 +412,7 @@ def add_recorded_run(study: Study, path: Path) -> Study:
     return replace(
         study,
         points=(*study.points, *points),
-        claims=(*study.claims, *_claim_percentiles(system)),
+        claims=(*_claim_growth(_drawn_setting(SIZES[-1]), system), *_claim_percentiles(system)),
         panels=(partial(_draw, _drawn_setting(SIZES[-1])),),
         notes=(
             *study.notes,

@@ -78,6 +78,24 @@ def test_unknown_cases_and_ways_are_refused(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(("name", "kind"), [("flows", "packets"), ("packets-1944", "flows")])
+def test_a_record_of_another_kind_is_refused(
+    name: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = Path(recording.__file__).parents[1] / "recorded" / f"{kind}.json"
+    assert main([name, "--record", str(record), "--tables"]) == 2
+    error = capsys.readouterr().err
+    assert f"no case of {name}; use {kind}" in error
+    assert error.count("\n") == 1
+
+
+def test_recorded_cells_have_the_servers_and_jobs_of_their_set_ups() -> None:
+    for name in ("packets", "flows", "fig4.14"):
+        for setting, cell in recording.RECORDINGS[name].cells.items():
+            setup = cell.draw(cell.first_seed)
+            assert (setup.cluster.hosts, len(setup.jobs)) == (cell.servers, cell.jobs), setting
+
+
 @pytest.mark.parametrize("text", ["not JSON", "[]", "{}"])
 def test_a_file_that_is_no_record_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

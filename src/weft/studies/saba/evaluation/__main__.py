@@ -57,7 +57,7 @@ def _run(args: argparse.Namespace) -> int:
     is_read = args.tables or args.figure is not None
     _check_file("--record", args.record, is_read=is_read)
     if is_read:
-        cases = _read_cases(args.record)
+        cases = _read_cases(args.record, args.name)
         if args.figure is not None:
             _check_file("--figure", args.figure, is_read=False)
             args.figure.write_bytes(to_png(draw_products(cases)))
@@ -91,12 +91,19 @@ def _check_file(option: str, path: Path, *, is_read: bool) -> None:
         raise InputError(f"{option} {path}", problem, "name a file in a folder that exists")
 
 
-def _read_cases(path: Path) -> Any:
+def _read_cases(path: Path, name: str) -> Any:
+    """The cases of a record, which must be cells of this recording."""
     try:
-        return json.loads(path.read_text("utf-8"))["cases"]
+        cases = json.loads(path.read_text("utf-8"))["cases"]
+        others = [case for case in cases if case not in RECORDINGS[name].cells]
     except (ValueError, TypeError, KeyError) as error:
         remedy = "name a file that this command has written"
         raise InputError(f"--record {path}", "is no record of an evaluation", remedy) from error
+    if others:
+        problem = f"has {others[0]!r}, which is no case of {name}"
+        kinds = [kind for kind in RECORDINGS if others[0] in RECORDINGS[kind].cells]
+        raise InputError(f"--record {path}", problem, _list_names(kinds or RECORDINGS))
+    return cases
 
 
 def _split(text: str) -> list[str]:

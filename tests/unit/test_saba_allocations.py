@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
+from weft.sensitivity.application import PAPER_SHARES
+from weft.sensitivity.trace import estimate
 from weft.simulate import scenario_from
 from weft.studies.saba.evaluation.allocations import (
     EQ_4_2,
@@ -24,10 +26,12 @@ from weft.studies.saba.evaluation.allocations import (
     measure_sizes,
     place_jobs,
     simulate_rule,
+    trace_job,
 )
 from weft.studies.saba.evaluation.cluster import list_flows
 from weft.studies.saba.evaluation.judgement import compare_ways
 from weft.studies.saba.evaluation.latency_probe import AMONG, BESIDE_ONE, PROBED, build_scenario
+from weft.studies.saba.workloads import read_testbed
 
 
 def test_a_size_is_the_time_that_the_bytes_fill_the_busiest_port() -> None:
@@ -35,6 +39,14 @@ def test_a_size_is_the_time_that_the_bytes_fill_the_busiest_port() -> None:
     sizes = measure_sizes(setup, list_flows(setup))
     volumes = [10 * job.stages[0].volume_bytes * 8 / 56e9 for job in setup.jobs]
     assert sizes == pytest.approx(volumes, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [*read_testbed()])
+def test_one_traced_run_gives_the_slowdowns_of_the_closed_form(name: str) -> None:
+    workload = read_testbed()[name]
+    model = estimate(trace_job(workload.job)).model
+    for share in PAPER_SHARES:
+        assert float(model.slowdown(share)) == pytest.approx(workload.slowdown(share), rel=1e-3)
 
 
 def test_weights_of_the_rules() -> None:

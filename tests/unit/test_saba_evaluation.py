@@ -39,12 +39,13 @@ from weft.studies.saba.evaluation.judgement import (
     judge_regimes,
 )
 from weft.studies.saba.evaluation.regimes import evaluate
-from weft.studies.saba.evaluation.ways import WAYS, Knowledge, simulate_alone, simulate_way
+from weft.studies.saba.evaluation.ways import BY_SIZE, WAYS, Knowledge, simulate_alone, simulate_way
 from weft.studies.saba.priority_order import order_coflows
-from weft.studies.saba.speedup_cases import Size
+from weft.studies.saba.speedup_cases import RecordedCase, Size
 from weft.studies.saba.speedups import SPEEDUP_BUILDERS, SPEEDUPS
 from weft.toml_table import Table
 
+TESTBED_FIFO = "testbed, FIFO inputs, buffers equal in total"
 SECOND = 7_000_000_000  # bytes of a 56 Gb/s port
 SHARP = Polynomial(coefficients=(4.0, -3.0), floor=0.05)
 FLAT = Polynomial(coefficients=(1.2, -0.2), floor=0.05)
@@ -82,6 +83,41 @@ def test_the_shortest_of_three_goes_first(way: str) -> None:
     """One port, 1, 2 and 4 s of work: they end at 1, 3 and 7."""
     jobs = [make_job("c", 4), make_job("a", 1), make_job("b", 2)]
     assert share(jobs, way) == pytest.approx([7, 1, 3], rel=1e-3)
+
+
+def test_srpt_serves_who_has_least_left_not_who_was_smallest() -> None:
+    """A has 4 s to send from 0, B 2.5 s from 3, when A has 1 left: A ends at 4, B at 6.5.
+
+    By the sizes at the start B would go first: it would end at 5.5 and A at 6.5.
+    """
+    late = replace(make_job("B", 2.5), start_ps=round(3e12))
+    first, second = share([make_job("A", 4), late], "SRPT")
+    assert first == pytest.approx(4, rel=1e-3)
+    assert 3 + second == pytest.approx(6.5, rel=1e-3)
+
+
+def test_bottleneck_select_scale_iterate_scales() -> None:
+    """Coflows A = (5, 0), B = (2, 3), C = (0, 3) at two ports, worked by hand, weights 1.
+
+    A case of ours, not that of Sincronia's paper. Port 0 has most, 7. A has 1/5 there and B 1/2,
+    so A is last, and B keeps 1 - 2/5. Then port 1 has most, 6: B has (3/5)/3 = 1/5 and C 1/3, so B
+    is last but one. Without the scaling B and C would be equal, and C, given last, would go after
+    B.
+
+    The bound: 1/5 of (7² + 5² + 2²)/2 = 7.8, 1/5 of (6² + 3² + 3²)/2 = 5.4, and C, which keeps
+    1 - 3/5, 2/15 of (3² + 3²)/2 = 1.2. In this order C ends at 3, B at 6, A at 7: 16 in all.
+    """
+    ordered = order_coflows([[5, 0], [2, 3], [0, 3]])
+    assert ordered.order == (2, 1, 0)
+    assert ordered.bound == pytest.approx(7.8 + 5.4 + 1.2)
+    assert ordered.bound <= 3 + 6 + 7 <= 4 * ordered.bound
+
+
+def test_queues_by_size_favour_the_small_one() -> None:
+    """1 s and 4 s, the weights 1 and 1/4: the small one ends at 1/0.8, whatever its sensitivity."""
+    for names in (("sharp", "flat"), ("flat", "sharp")):
+        jobs = [make_job(names[0], 1), make_job(names[1], 4)]
+        assert share(jobs, BY_SIZE) == pytest.approx([1 / 0.8, 5], rel=1e-3)
 
 
 def test_one_lane_shares_by_flows() -> None:
@@ -294,6 +330,45 @@ def test_a_study_says_what_size_was_run_and_keeps_every_completion() -> None:
     speedup = record.quantities["Saba.speedup"]
     assert isinstance(speedup, Scalar)
     assert speedup.value == pytest.approx(np.exp(logs["one lane"] - logs[SABA]))
+
+
+@pytest.mark.parametrize("name", ["saba-packets", "saba-packets-1944", "saba-fig4.18a"])
+def test_by_default_a_recorded_run_is_shown(name: str) -> None:
+    study = SPEEDUP_BUILDERS[name](Size())
+    assert all("recorded set-ups" in row.setting for row in study.observations)
+    (note,) = [note for note in study.notes if note.startswith("A recorded run of ")]
+    assert "--seeds N runs N set-ups anew" in note
+    case = RecordedCase(setting="x", recording="packets", cell_name=TESTBED_FIFO, ways=(SABA,))
+    assert case.describe(Size()) == "10 recorded set-ups, 32 servers, 16 jobs"
+    assert case.describe(Size(seeds=3)) == "3 set-ups, 32 servers, 16 jobs"
+
+
+def test_rows_of_a_recorded_run_are_its_factors_and_notes_have_intervals() -> None:
+    result = run_study(SPEEDUP_BUILDERS["saba-packets"](Size()))
+    case = RecordedCase(setting="x", recording="packets", cell_name=TESTBED_FIFO, ways=(SABA,))
+    product = decompose(case.read())
+    rows = {
+        row.observation.quantity: row
+        for row in result.rows
+        if row.observation.setting.startswith(TESTBED_FIFO)
+    }
+    assert rows["sensitivity"].ours == pytest.approx(product.sensitivity.value)
+    assert rows["Saba over one lane"].ours == pytest.approx(product.total.value)
+    assert rows["Saba over one lane"].published == 1.88
+    assert any(f"sensitivity {product.sensitivity};" in remark for remark in result.remarks)
+
+
+def test_notes_state_the_size_that_ran() -> None:
+    for name, hops, servers in (("", "500,000", "72"), ("-1944", "20,000,000", "1,944")):
+        note = SPEEDUP_BUILDERS[f"saba-packets{name}"](Size(seeds=1)).notes[0]
+        assert f"make {hops} hops" in note
+        assert f"{servers} servers" in note
+
+
+def test_what_data_and_nodes_change_is_not_modelled() -> None:
+    for name in ("saba-fig4.15", "saba-fig4.16"):
+        claim = SPEEDUP_BUILDERS[name](Size()).claims[-1]
+        assert claim.judge({}).word == "not modelled"
 
 
 def test_every_stated_value_has_a_row() -> None:

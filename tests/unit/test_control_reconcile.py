@@ -19,7 +19,7 @@ from weft.control.runtime.reconcile import Pace
 from weft.control.state.events import Deregister, Register, Registered
 from weft.control.state.policy_settings import Settings
 from weft.fabric import leaf_spine
-from weft.switches import AgentEvent, Failed, Foreign, PortName, Tables
+from weft.switches import AgentEvent, Failed, Foreign, HtbQueue, PortName, Tables
 from weft.switches.simulated import DEFAULT_ABILITY, SimulatedSwitches, WriteFailures
 
 PACE = Pace(check_s=10.0, topology_s=60.0)
@@ -231,18 +231,34 @@ def test_a_port_that_is_changed_now_and_then_is_not_contested(rig: Rig) -> None:
         assert not rig.reconciler.describe_contested()
 
 
-def test_drift_names_the_weight_that_was_changed_beside_what_follows_from_it(rig: Rig) -> None:
+def test_drift_of_a_queue_names_its_rate_and_priority(rig: Rig) -> None:
     rig.turn()
     start(rig)
     rig.turn()
     name, tables = next(iter(rig.engine.state.target.items()))
-    weights = (*tables.weights[:2], 77, *tables.weights[3:])
+    queues = [HtbQueue(1000 * weight, 1) for weight in tables.weights]
+    queues[2] = HtbQueue(77_000, 0)
     # As `tc class change ... rate 77kbit` leaves an HTB class: its ceil follows its rate.
-    rig.switches.held[name] = Foreign("class 7765:12: ceil_bps is 77000, not 255000", weights)
+    rig.switches.held[name] = Foreign("class 7765:12: ceil_bps is 77000", tuple(queues))
     rig.clock.now_s += 10.1
     rig.turn()
-    line = next(line for line in reversed(rig.lines) if " has class" in line)
-    assert f"(queue 2 has weight 77, not {tables.weights[2]}), should have weights" in line
+    assert rig.lines[-1] == (
+        f"drift: {name}, queue 2: rate is 77 kb/s, should be {tables.weights[2]} kb/s; "
+        "priority is 0, should be 1"
+    )
+
+
+def test_drift_that_no_queue_shows_is_described_as_it_was_found(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.turn()
+    name, tables = next(iter(rig.engine.state.target.items()))
+    queues = tuple(HtbQueue(1000 * weight, 1) for weight in tables.weights)
+    rig.switches.held[name] = Foreign("class 7765:12: ceil_bps is 77000, not 255000", queues)
+    rig.clock.now_s += 10.1
+    rig.turn()
+    found = "class 7765:12: ceil_bps is 77000, not 255000, should have weights"
+    assert rig.lines[-1].startswith(f"drift: {name} has {found}")
 
 
 def test_a_target_that_changes_while_a_port_fails_is_written_when_it_recovers(rig: Rig) -> None:

@@ -435,6 +435,25 @@ def test_a_root_of_someone_else_is_neither_written_nor_restored(
     assert not [*journals.glob("weft-*.json")]
 
 
+def test_a_class_that_tc_has_changed_is_told_by_its_rate_and_priority(
+    bed: Testbed, journals: Path, tmp_path: Path
+) -> None:
+    end, target = bed.ends("b")[1], tables(10_000, 1_000, 14_888)
+    words = f"tc -n {end.namespace} class change dev {end.interface} parent 7765:1 classid 7765:12"
+    with Rtnetlink(end.namespace) as link:
+        ports = Ports(link, {1: end.interface}, tmp_path)
+        assert ports.write({1: target}) == {1: target}
+        namespaces.run_command([*words.split(), "htb", "rate", "20Mbit", "ceil", "50Mbit"])
+        (content,) = ports.read([1]).values()
+        assert isinstance(content, Foreign)
+        assert content.list_changes(target) == [
+            "queue 2: rate is 20 Mb/s, should be 14.888 Mb/s; priority is 0, should be 1"
+        ]
+        assert ports.write({1: target}) == ports.read([1]) == {1: target}
+    assert restore_ports(tmp_path).restored == [end.interface]
+    assert not [*journals.glob("weft-*.json")]
+
+
 # ---- Testbeds that stay -----------------------------------------------------------------------
 
 

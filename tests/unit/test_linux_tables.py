@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from weft.errors import InputError
 from weft.host.net import htb, qdisc
 from weft.host.net.rtnetlink import Message
-from weft.switches import Foreign, Lane, Tables
+from weft.switches import Foreign, HtbQueue, Lane, Tables
 from weft.switches.linux.agent_connection import REQUESTS, WriteTables, encode_result
 from weft.switches.linux.htb_tables import (
     LEVELS,
@@ -175,16 +175,34 @@ def test_a_class_that_someone_has_changed_is_foreign_and_is_mended(
     assert read(kernel) == PLAIN
 
 
-def test_a_class_whose_rate_and_ceil_were_changed_has_the_weight_of_its_rate() -> None:
-    kernel = kernel_with(PLAIN)
-    bent = replace(build_tree(PLAIN, LINK_BPS).queues[2], rate_bps=5_000_000, ceil_bps=5_000_000)
+def test_a_class_that_was_changed_without_its_priority_is_compared_with_the_target() -> None:
+    """As `tc class change ... classid 7765:12 htb rate 20Mbit ceil 50Mbit` leaves it."""
+    target = replace(PLAIN, weights=(50_000, 1, 44_888, *[1] * 13))
+    kernel = kernel_with(target)
+    bent = replace(
+        build_tree(target, LINK_BPS).queues[2], rate_bps=20_000_000, ceil_bps=50_000_000, priority=0
+    )
     kernel.take(qdisc.pack_class(INDEX, bent, flags=qdisc.CHANGE))
     content = read(kernel)
     assert isinstance(content, Foreign)
-    assert content.weights == (*PLAIN.weights[:2], 5_000, *PLAIN.weights[3:])
     over_the_wire = encode_result(1, content).value
     assert isinstance(over_the_wire, Foreign)
-    assert over_the_wire.weights == content.weights
+    for foreign in (content, over_the_wire):
+        assert foreign.list_changes(target) == [
+            "queue 2: rate is 20 Mb/s, should be 44.888 Mb/s; priority is 0, should be 1"
+        ]
+
+
+def test_a_lane_of_another_queue_is_a_change_of_two_priorities() -> None:
+    target = replace(PLAIN, weights=(100_000, *[10] * 15), lane=Lane(queue=3, limit=100))
+    moved = replace(target, lane=Lane(queue=5, limit=100))
+    queues = build_tree(moved, LINK_BPS).queues
+    found = Foreign("", tuple(HtbQueue(queue.rate_bps, queue.priority) for queue in queues))
+    assert found.list_changes(moved) == []
+    assert found.list_changes(target) == [
+        "queue 3: priority is 1, should be 0",
+        "queue 5: priority is 0, should be 1",
+    ]
 
 
 def test_a_changed_rate_reads_as_another_weight() -> None:

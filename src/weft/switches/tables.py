@@ -29,8 +29,11 @@ import msgspec
 
 from weft.errors import InputError
 from weft.fabric import Fabric
+from weft.units import format_setting
 
 ENTRY_WEIGHT = 255  # at most, of an entry of InfiniBand's VL arbitration
+HTB_UNIT_BPS = 1000  # of a weight
+HTB_LANE_PRIORITY, HTB_PRIORITY = 0, 1  # the lower one is served first
 MAX_LIMIT = 254  # of high priority: 255 means no limit, and the others would starve
 
 
@@ -100,15 +103,42 @@ class Ability:
     units: int
 
 
+class HtbQueue(NamedTuple):
+    """A queue of an HTB port as it was found."""
+
+    rate_bps: int
+    priority: int
+
+
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """Content that `Tables` cannot express: somebody else's. A write replaces it.
 
-    `weights` are those of its queues, where it has such queues at all.
+    `queues`: those of an HTB port that has as many as weft makes.
     """
 
     description: str
-    weights: tuple[int, ...] | None = field(default=None, compare=False)
+    queues: tuple[HtbQueue, ...] | None = field(default=None, compare=False)
+
+    def list_changes(self, target: Tables) -> list[str]:
+        """The queues whose rate or priority is not the target's, in words."""
+        lane = None if target.lane is None else target.lane.queue
+        changes = []
+        pairs = zip(self.queues or (), target.weights, strict=False)
+        for number, (queue, weight) in enumerate(pairs):
+            words = []
+            if queue.rate_bps // HTB_UNIT_BPS != weight:
+                rate, wanted = (
+                    format_setting("rate_bps", rate_bps)
+                    for rate_bps in (queue.rate_bps, weight * HTB_UNIT_BPS)
+                )
+                words.append(f"rate is {rate}, should be {wanted}")
+            priority = HTB_LANE_PRIORITY if number == lane else HTB_PRIORITY
+            if queue.priority != priority:
+                words.append(f"priority is {queue.priority}, should be {priority}")
+            if words:
+                changes.append(f"queue {number}: {'; '.join(words)}")
+        return changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,12 @@ from weft.control.runtime.port_tracker import (
 )
 from weft.errors import WeftError
 from weft.switches import Failed, Fenced, Foreign, PortName, PortProgrammer, Tables
+from weft.units import format_count
 
 _IDLE_S = 0.25
 _REST_S = 0.005  # at most, after a turn
 _NODE_LINES = 20  # of the log, for one turn
+_QUEUES = 4  # of one port, in a line of the log
 _CONTESTED_S, _CONTESTED_CHECKS = 300.0, 10  # the while in which repeated drift counts
 
 _Contents = Mapping[PortName, Content]
@@ -277,11 +279,7 @@ def _format_drifts(drifts: Sequence[Drift]) -> list[LogLine]:
     new = [drift for drift in drifts if drift.took_s is None]
     times = {drift.port: 1e3 * drift.took_s for drift in drifts if drift.took_s is not None}
     lines = [
-        LogLine(
-            f"drift: {drift.port} has {_format(drift.content)}{_format_changed(drift)}, "
-            f"should have {_format(drift.target)}{_format_more(new)}",
-            "warning",
-        )
+        LogLine(f"drift: {_describe_drift(drift)}{_format_more(new)}", "warning")
         for drift in new[:1]
     ]
     return lines + [
@@ -307,21 +305,18 @@ def _format_transitions(transitions: Transitions) -> Iterator[LogLine]:
         yield LogLine(text)
 
 
-def _format_changed(drift: Drift) -> str:
-    """The weights that are not the target's, where a driver could only describe the content."""
-    if not isinstance(drift.content, Foreign) or drift.content.weights is None:
-        return ""
-    weights = zip(drift.content.weights, drift.target.weights, strict=False)
-    changed = [
-        f"queue {n} has weight {weight}, not {target}"
-        for n, (weight, target) in enumerate(weights)
-        if weight != target
-    ]
-    return f" ({'; '.join(changed)})" if changed else ""
+def _describe_drift(drift: Drift) -> str:
+    """The queues that were changed where the driver can name them, or all of the content."""
+    content, target = drift.content, drift.target
+    changes = content.list_changes(target) if isinstance(content, Foreign) else []
+    if changes:
+        more = f"; and {len(changes) - _QUEUES} more" if len(changes) > _QUEUES else ""
+        return f"{drift.port}, {'; '.join(changes[:_QUEUES])}{more}"
+    return f"{drift.port} has {_format(content)}, should have {_format(target)}"
 
 
 def _format_more(items: Collection[object]) -> str:
-    return f", and {len(items) - 1} more ports" if len(items) > 1 else ""
+    return f", and {format_count(len(items) - 1, 'more port')}" if len(items) > 1 else ""
 
 
 def _format(content: Tables | Foreign) -> str:

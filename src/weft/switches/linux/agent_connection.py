@@ -33,6 +33,7 @@ from weft.switches.tables import (
     Claim,
     Failed,
     Foreign,
+    HtbQueue,
     Tables,
     build_taken_error,
 )
@@ -119,7 +120,7 @@ class Description(Message):
 class PortResult(Message):
     """What was asked of a port, or why it failed: one of the fields is set.
 
-    `weights` may stand beside `foreign`.
+    `queues` may stand beside `foreign`.
     """
 
     number: int
@@ -127,14 +128,14 @@ class PortResult(Message):
     tables: Tables | None = None
     foreign: str | None = None
     failed: str | None = None
-    weights: tuple[int, ...] | None = None
+    queues: tuple[HtbQueue, ...] | None = None
 
     @property
     def value(self) -> Ability | Tables | Foreign | Failed:
         if self.failed is not None:
             return Failed(self.failed)
         if self.foreign is not None:
-            return Foreign(self.foreign, self.weights)
+            return Foreign(self.foreign, self.queues)
         return self.tables or self.ability or Failed("the agent's answer is empty")
 
 
@@ -172,7 +173,7 @@ def encode_result(number: int, value: Ability | Tables | Foreign | Failed) -> Po
     if isinstance(value, Failed):
         return PortResult(number, failed=value.problem)
     if isinstance(value, Foreign):
-        return PortResult(number, foreign=value.description, weights=value.weights)
+        return PortResult(number, foreign=value.description, queues=value.queues)
     if isinstance(value, Tables):
         return PortResult(number, tables=value)
     return PortResult(number, ability=value)

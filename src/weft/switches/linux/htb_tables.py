@@ -17,19 +17,27 @@ from weft.errors import InputError
 from weft.host.net import htb
 from weft.host.net.htb import HtbTree, KernelTree
 from weft.host.net.qdisc import TICK_NS, HtbClass
-from weft.switches.tables import Ability, Foreign, Lane, Tables, find_misfit
+from weft.switches.tables import (
+    HTB_LANE_PRIORITY,
+    HTB_PRIORITY,
+    HTB_UNIT_BPS,
+    Ability,
+    Foreign,
+    HtbQueue,
+    Lane,
+    Tables,
+    find_misfit,
+)
 
 LEVELS = 16
 QUEUES = 16
-_KBPS = 1000
 _UNUSED_BPS = 992  # reads as 0 kbit/s; the time of a burst still fits 32 bits of ticks
-_LANE, _OTHERS = 0, 1
 _MAX_TICKS = 2**32 - 1
 _MAX_BYTES = 2**31 - 2
 
 
 def build_ability(link_bps: int) -> Ability:
-    units = link_bps // _KBPS
+    units = link_bps // HTB_UNIT_BPS
     return Ability(scheduler="htb", levels=LEVELS, queues=QUEUES, entries=QUEUES, units=units)
 
 
@@ -40,7 +48,7 @@ def choose_dscp(level: int) -> int:
 
 def build_single_queue(link_bps: int) -> Tables:
     """The tables of an unprogrammed port: one queue for all levels."""
-    weights = (link_bps // _KBPS, *[0] * (QUEUES - 1))
+    weights = (link_bps // HTB_UNIT_BPS, *[0] * (QUEUES - 1))
     return Tables(queue_of=(0,) * LEVELS, weights=weights)
 
 
@@ -56,7 +64,7 @@ def build_tree(tables: Tables, link_bps: int) -> HtbTree:
 
 
 def _build_class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
-    rate_bps = tables.weights[queue] * _KBPS or _UNUSED_BPS
+    rate_bps = tables.weights[queue] * HTB_UNIT_BPS or _UNUSED_BPS
     lane = tables.lane
     if lane is not None and lane.queue == queue:
         return htb.build_queue_class(
@@ -65,11 +73,11 @@ def _build_class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
             ceil_bps=rate_bps,
             quantum_bytes=lane.limit + 1,
             burst_bytes=max(lane.limit, 1),
-            priority=_LANE,
+            priority=HTB_LANE_PRIORITY,
         )
-    quantum = htb.choose_quantum_bytes(tables.weights[queue] * _KBPS / link_bps)
+    quantum = htb.choose_quantum_bytes(tables.weights[queue] * HTB_UNIT_BPS / link_bps)
     return htb.build_queue_class(
-        queue, rate_bps=rate_bps, ceil_bps=link_bps, quantum_bytes=quantum, priority=_OTHERS
+        queue, rate_bps=rate_bps, ceil_bps=link_bps, quantum_bytes=quantum, priority=HTB_PRIORITY
     )
 
 
@@ -99,17 +107,17 @@ def decode_tree(current: KernelTree, link_bps: int) -> Tables | Foreign:
     if missing:
         return Foreign(f"queue {missing[0]} has no class")
     classes = [current.classes[htb.build_classid(queue)] for queue in range(QUEUES)]
-    weights = tuple(htb_class.rate_bps // _KBPS for htb_class in classes)
+    queues = tuple(HtbQueue(htb_class.rate_bps, htb_class.priority) for htb_class in classes)
     try:
         tables = Tables(
             queue_of=tuple(_find_queue(current, level) for level in range(LEVELS)),
-            weights=weights,
+            weights=tuple(queue.rate_bps // HTB_UNIT_BPS for queue in queues),
             lane=_find_lane(classes),
         )
     except InputError as error:
-        return Foreign(f"{error.where}: {error.problem}", weights)
+        return Foreign(f"{error.where}: {error.problem}", queues)
     difference = htb.describe_difference(current, build_tree(tables, link_bps))
-    return tables if difference is None else Foreign(difference, weights)
+    return tables if difference is None else Foreign(difference, queues)
 
 
 def _find_queue(current: KernelTree, level: int) -> int:
@@ -118,6 +126,6 @@ def _find_queue(current: KernelTree, level: int) -> int:
 
 def _find_lane(classes: Sequence[HtbClass]) -> Lane | None:
     """The first of several lanes: the others then count as a difference."""
-    lanes = (n for n, htb_class in enumerate(classes) if htb_class.priority == _LANE)
+    lanes = (n for n, htb_class in enumerate(classes) if htb_class.priority == HTB_LANE_PRIORITY)
     queue = next(lanes, None)
     return None if queue is None else Lane(queue=queue, limit=classes[queue].quantum_bytes - 1)

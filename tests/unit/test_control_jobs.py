@@ -119,6 +119,17 @@ def test_a_quota_bounds_jobs_and_not_their_ranks() -> None:
     start_rank(state, 3, by=BOB)
 
 
+def test_a_quota_bounds_the_ranks_of_one_identity_and_leaves_room_for_others() -> None:
+    state = ready(Settings(most_registrations_of=8))
+    state, _ = start_ranks(state, 8)
+    request = Register(key=key(9, "r"), name="keen", ttl_s=10.0, now_s=0.0, job="slurm:7", by=ALICE)
+    (answer,) = run_batch(state, [request]).answers
+    assert isinstance(answer, Refusal)
+    text = "registrations: alice has 8 at a time; end one, or raise registrations of [quotas]"
+    assert str(answer) == text
+    start_rank(state, 3, by=BOB)
+
+
 @pytest.mark.parametrize(
     ("environment", "job"),
     [

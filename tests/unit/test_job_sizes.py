@@ -13,7 +13,7 @@ from weft.control.client.app import parse_job_size
 from weft.control.cluster.follower import decode_rows, encode_rows
 from weft.control.operators.explain import explain_application, explain_port, find_registrations
 from weft.control.operators.explain_text import format_applications, format_port
-from weft.control.policy.objectives import PROFILED, SIZE, STATED, UNKNOWN
+from weft.control.policy.objectives import BOUNDED, PROFILED, SIZE, STATED, STATED_FACTOR, UNKNOWN
 from weft.control.runtime.restore import restore_state
 from weft.control.state.events import (
     ApplicationModel,
@@ -70,6 +70,13 @@ def test_a_stated_size_goes_before_that_of_the_profile() -> None:
     assert start(state, "walk", 3).find_size("walk#3") == (None, UNKNOWN)
 
 
+def test_a_stated_size_counts_within_a_factor_of_the_profiles() -> None:
+    state = start(start(ready(), "sort", 1, 1), "scan", 2)
+    assert state.find_size("sort#1") == (1e9 / STATED_FACTOR, BOUNDED)
+    assert start(ready(), "sort", 1, 10**12).find_size("sort#1") == (1e9 * STATED_FACTOR, BOUNDED)
+    assert start(ready(), "walk", 1, 1).find_size("walk#1") == (1, STATED), "no profile bounds it"
+
+
 def test_sizes_change_no_weight_under_another_objective() -> None:
     for objective in ("equal", "slowdown"):
         quiet = ready(Settings(objective=objective))
@@ -116,13 +123,13 @@ def test_sizes_survive_a_restart_and_reach_other_groups(tmp_path: Path) -> None:
 
 def test_explanations_say_where_a_size_comes_from() -> None:
     state = ready()
-    for number, (name, size) in enumerate((("sort", 40 * 2**30), ("scan", 0), ("walk", 0)), 1):
+    for number, (name, size) in enumerate((("sort", 8 * 2**30), ("scan", 0), ("walk", 0)), 1):
         state = start(state, name, number, size)
     account = explain_port(state, UPLINK)
     assert not isinstance(account, Refusal)
     text = format_port(state, account)
     for words in (
-        "40 GiB stated",
+        "8 GiB stated",
         "953.7 MiB of the profile",
         "Why: jobs share 100% of the link in inverse proportion to their sizes, at least 1/16 of "
         "the largest; an unknown size counts as the geometric mean of the others.",
@@ -131,7 +138,7 @@ def test_explanations_say_where_a_size_comes_from() -> None:
     accounts = explain_application(state, "sort#1")
     assert isinstance(accounts, list)
     told = format_applications(state, find_registrations(state, "sort#1"), accounts)
-    assert told.startswith("sort#1: level 1, 1 connection, size 40 GiB stated\n")
+    assert told.startswith("sort#1: level 1, 1 connection, size 8 GiB stated\n")
     quiet = start(ready(Settings(objective="equal")), "walk", 1)
     account = explain_port(quiet, UPLINK)
     assert not isinstance(account, Refusal)

@@ -4,8 +4,9 @@
 and there weights in inverse proportion to the time for which a job's bytes alone would fill a link
 make jobs faster (docs/saba-policy.md): small jobs are done soon, and delay large ones little. A job
 states its size, or has that of its profile; one of unknown size counts as the geometric mean of the
-others. Entry points: `OBJECTIVES`, `weigh_by_size`, `split_in_proportion`. Sizes in bytes over a
-job's busiest link (any unit, if it is the same for all); weights in a scheduler's units.
+others. Entry points: `OBJECTIVES`, `bound_size`, `weigh_by_size`, `split_in_proportion`. Sizes in
+bytes over a job's busiest link (any unit, if it is the same for all); weights in a scheduler's
+units.
 """
 
 from __future__ import annotations
@@ -15,8 +16,17 @@ from itertools import accumulate, pairwise
 from math import exp, log
 
 SIZE, EQUAL, SLOWDOWN = OBJECTIVES = ("size", "equal", "slowdown")
-STATED, PROFILED, UNKNOWN = "stated", "profile", "unknown"  # where a size comes from
+# Where a size comes from. Bounded: a stated one beyond `STATED_FACTOR`.
+STATED, BOUNDED, PROFILED, UNKNOWN = "stated", "stated, bounded", "profile", "unknown"
+STATED_FACTOR = 16  # more data, or less, than in the profiled run; nobody gains by stating 1 byte
 LEAST_PART = 1 / 16  # of the largest weight: a size may be wrong, and nobody should starve
+
+
+def bound_size(stated: float, profiled: float | None) -> float:
+    """A stated size within `STATED_FACTOR` of the profile's, where that has one."""
+    if profiled is None:
+        return stated
+    return min(max(stated, profiled / STATED_FACTOR), profiled * STATED_FACTOR)
 
 
 def weigh_by_size(sizes: Sequence[float | None]) -> list[float]:

@@ -33,12 +33,14 @@ from weft.control.policy.levels import (
     partition_queues,
 )
 from weft.control.policy.objectives import (
+    BOUNDED,
     EQUAL,
     PROFILED,
     SIZE,
     SLOWDOWN,
     STATED,
     UNKNOWN,
+    bound_size,
     split_in_proportion,
     weigh_by_size,
 )
@@ -122,16 +124,15 @@ class Policy:
     def _weigh(self, names: Sequence[str]) -> Sequence[float]:
         if self.objective == EQUAL:
             return [1.0] * len(names)
-        stated, profiled = self.stated_bytes, self.profiled_bytes
-        return weigh_by_size(
-            [stated.get(name) or profiled.get(application_name(name)) for name in names]
-        )
+        return weigh_by_size([self.find_size(name)[0] for name in names])
 
     def find_size(self, name: str) -> tuple[float | None, str]:
         """Bytes of a registration's job, and where they come from."""
-        if name in self.stated_bytes:
-            return float(self.stated_bytes[name]), STATED
+        stated = self.stated_bytes.get(name)
         profiled = self.profiled_bytes.get(application_name(name))
+        if stated is not None:
+            size = bound_size(stated, profiled)
+            return size, STATED if size == stated else BOUNDED
         return (None, UNKNOWN) if profiled is None else (profiled, PROFILED)
 
     def with_size(self, name: str, size_bytes: int) -> Policy:

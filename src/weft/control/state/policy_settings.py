@@ -61,7 +61,8 @@ class Settings:
     usual_ttl_s: float = 10.0
     most_applications: int = 10_000
     most_connections: int = 1_000_000
-    most_jobs_of: int = 8  # of one identity that is no operator
+    most_jobs_of: int = 8  # of one identity that is no operator, as the next two
+    most_registrations_of: int = 2_500
     most_connections_of: int = 100_000
     group: str = ""  # of switches, whose controller this is; "": of all
 

@@ -111,7 +111,7 @@ def add_registration(
     size_bytes: int = 0,
 ) -> Step:
     unit = _find_unit(state, name, by, job)
-    refusal = _check_registration(state, name) or _check_jobs(state, unit, by)
+    refusal = _check_registration(state, name) or _check_quotas(state, unit, by)
     if refusal is not None:
         return refuse(state, refusal)
     ttl_s = min(ttl_s, state.settings.longest_ttl_s)
@@ -195,16 +195,22 @@ def _find_unit(state: State, name: str, by: Asker | None, job: str) -> str | Non
     )
 
 
-def _check_jobs(state: State, unit: str | None, by: Asker | None) -> Refusal | None:
-    """Whether another job is within its identity's quota."""
-    most = state.settings.most_jobs_of
-    if unit is not None or by is None or by.is_operator:
+def _check_quotas(state: State, unit: str | None, by: Asker | None) -> Refusal | None:
+    """Whether another registration, or job, is within its identity's quotas."""
+    if by is None or by.is_operator:
         return None
-    units = {a.unit for a in state.applications.values() if a.owner == by.name}
-    if len(units) < most:
-        return None
-    problem = f"{by.name} has {len(units)} at a time"
-    return Refusal("RESOURCE_EXHAUSTED", "jobs", problem, "end one, or raise jobs of [quotas]")
+    units = [a.unit for a in state.applications.values() if a.owner == by.name]
+    if len(units) >= state.settings.most_registrations_of:
+        return _refuse_beyond_quota("registrations", by, len(units))
+    jobs = len(set(units))
+    if unit is None and jobs >= state.settings.most_jobs_of:
+        return _refuse_beyond_quota("jobs", by, jobs)
+    return None
+
+
+def _refuse_beyond_quota(quota: str, by: Asker, count: int) -> Refusal:
+    problem, remedy = f"{by.name} has {count} at a time", f"end one, or raise {quota} of [quotas]"
+    return Refusal("RESOURCE_EXHAUSTED", quota, problem, remedy)
 
 
 def _check_registration(state: State, name: str) -> Refusal | None:

@@ -159,3 +159,11 @@ def test_what_is_no_backup_is_refused_in_one_line(
     assert line.startswith(f"weft: {backup}: ")
     assert line.endswith("; name a file that `weft control backup` made")
     assert sorted({*tmp_path.iterdir()} - {file, backup}) == []
+
+
+def test_a_folder_that_is_missing_is_refused_and_not_made(tmp_path: Path) -> None:
+    path = tmp_path / "typo" / "store.db"
+    for write in (lambda: Store.open(path), lambda: receive_backup([b"x"], path, replace=False)):
+        with pytest.raises(InputError, match=r"its folder .*typo does not exist; create it"):
+            write()
+    assert not path.parent.exists()

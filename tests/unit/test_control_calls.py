@@ -344,7 +344,8 @@ def test_status_counts_what_there_is_and_lists_what_is_asked_for(serve: Serve) -
         assert (brief.connections_without_path, brief.levels, brief.models) == (1, 3, 3)
         assert (brief.ports, brief.ports_pending, brief.ports_failing) == (ports, ports, 0)
         assert brief.problems[0] == "the table is old"
-        assert "connection test/3: host 'nowhere': is not in leaf_spine" in brief.problems
+        assert "a connection of middling#3: host 'nowhere': is not in leaf_spine" in brief.problems
+        assert "test/3" not in str(brief), "a client's name is its own to know"
         assert not brief.HasField("held")
         lists = (brief.listed_applications, brief.listed_ports, brief.listed_revisions)
         assert not any(lists)

@@ -17,6 +17,8 @@ from weft.control.runtime.config import (
     listen_address,
     read_config,
 )
+from weft.control.runtime.controller import serve
+from weft.control.service.access import list_strangers
 from weft.errors import InputError
 from weft.fabric import leaf_spine, write_toml
 from weft.switches import PortName, Tables
@@ -57,6 +59,7 @@ message = "64 KiB"
 longest_call_s = 5
 [quotas]
 jobs = 4
+registrations = 64
 connections = 30
 rate_per_s = 500
 [access]
@@ -145,6 +148,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
     assert (parsed.pace.check_s, parsed.pace.topology_s) == (2.0, 30.0)
     assert (parsed.limits.rate_per_s, parsed.limits.burst) == (50.0, 100.0)
     assert (parsed.settings.most_jobs_of, parsed.settings.most_connections_of) == (4, 30)
+    assert parsed.settings.most_registrations_of == 64
     assert parsed.limits.identity_rate_per_s == 500.0
     assert parsed.socket == Socket(path=tmp_path / "control.sock", mode=0o666, group="fabric")
     assert parsed.roles == Roles(
@@ -351,3 +355,23 @@ def test_what_never_ran_on_its_hardware_says_so(switches: dict[str, object], sta
     note = describe_unverified(str(switches["driver"]), switches)
     assert note.startswith(start)
     assert bool(note) == bool(start)
+
+
+def test_an_empty_name_of_a_role_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"access\.operators: an empty name"):
+        config(tmp_path, f'{LEAST}\n[access]\noperators = ["root", " "]\n')
+
+
+def test_users_and_groups_that_the_machine_lacks_are_warned_of() -> None:
+    roles = Roles(operators=("root", "@nosuch", "tls:x"), readers=("nobody-18", "*"))
+    assert [*list_strangers(roles)] == [
+        "[access] names '@nosuch', and this machine has no such group",
+        "[access] names 'nobody-18', and this machine has no such user",
+    ]
+
+
+def test_a_folder_of_models_that_is_missing_ends_the_start(tmp_path: Path) -> None:
+    parsed = config(tmp_path, LEAST.replace("[switches]", 'apps = "appz"\n[switches]'))
+    with pytest.raises(InputError, match=r"apps: .*appz is no folder; create it"):
+        serve(parsed, print, print)
+    assert not parsed.store.exists()

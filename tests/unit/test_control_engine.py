@@ -364,3 +364,16 @@ def test_more_than_can_wait_is_turned_away(tmp_path: Path) -> None:
     with pytest.raises(Busy, match="2 requests wait"):
         engine.submit(Ticket([], lambda _: None))
     rig.close()
+
+
+def test_a_time_before_the_first_revision_is_refused(rig: Rig) -> None:
+    answer = rig.engine.find_revision(None, 0.0)
+    assert isinstance(answer, Refusal)
+    assert str(answer).startswith("time: there is no revision yet; ")
+    rig.settle()
+    rig.ask(connect(register(rig, "calm", 1), "h0", "h2", 2))
+    first = rig.engine.revisions(1000)[-1]
+    assert rig.engine.find_revision(None, first.at_s) == first.revision
+    answer = rig.engine.find_revision(None, first.at_s - 1)
+    assert isinstance(answer, Refusal)
+    assert f"is before the first revision that is kept ({first.revision}, of " in str(answer)

@@ -190,7 +190,7 @@ def test_a_plan_that_was_simulated_has_rates_and_one_without_changes_says_so() -
     assert format_plan(pb.PlanReply()).startswith("No port would change.\n\nmean slowdown")
 
 
-@pytest.mark.parametrize(("count", "more"), [(20, []), (21, ["and 1 more ports"])])
+@pytest.mark.parametrize(("count", "more"), [(20, []), (21, ["and 1 more port"])])
 def test_a_change_lists_ports_that_are_not_programmed_yet(count: int, more: list[str]) -> None:
     problems = [
         pb.PortProblem(port=pb.PortId(node="leaf0", port=n), problem="no answer")

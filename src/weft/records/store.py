@@ -248,6 +248,13 @@ def _check_writable_directory(path: str | Path, directory: Path) -> None:
         raise InputError(str(path), problem, "check its permissions")
 
 
+def refuse_missing_folder(path: Path) -> None:
+    """For files whose folder should be there: a mistyped one would be created otherwise."""
+    if not path.parent.exists():
+        problem = f"its folder {path.parent} does not exist"
+        raise InputError(str(path), problem, "create it, or name another")
+
+
 def check_directory(path: str | Path) -> Path:
     """The directory, created if missing; refused if files cannot be created in it."""
     target = Path(path)

@@ -297,6 +297,9 @@ def _settings(policy: Table, leases: Table, quotas: Table, take_over: bool) -> S
         most_applications=leases.integer("applications", 1, 10**6, defaults.most_applications),
         most_connections=leases.integer("connections", 1, 10**8, defaults.most_connections),
         most_jobs_of=quotas.integer("jobs", 1, 10**6, defaults.most_jobs_of),
+        most_registrations_of=quotas.integer(
+            "registrations", 1, 10**6, defaults.most_registrations_of
+        ),
         most_connections_of=quotas.integer("connections", 1, 10**8, defaults.most_connections_of),
     )
     for table in (policy, leases):
@@ -350,6 +353,10 @@ def _roles(table: Table) -> Roles:
         applications=table.texts("applications", defaults.applications),
         readers=table.texts("readers", defaults.readers),
     )
+    for key in ("operators", "applications", "readers"):
+        if not all(name.strip() for name in getattr(roles, key)):
+            remedy = "name users, @groups, or tls: and a certificate's name"
+            raise InputError(table.place(key), "an empty name", remedy)
     table.done()
     return roles
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 # Levels need it; no call is to wait while it is imported.
 import scipy.optimize  # noqa: F401
 
+from weft import __version__
 from weft.control.cluster.etcd_client import EtcdClient
 from weft.control.cluster.follower import Follower, encode_rows
 from weft.control.cluster.group_link import GroupLink, Held, Question, Reply
@@ -42,7 +43,7 @@ from weft.control.runtime.liveness import Liveness, report_standby
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.runtime.restore import TableWatch, restore_state
 from weft.control.service import grpc_server, local_socket
-from weft.control.service.access import Access
+from weft.control.service.access import Access, list_strangers
 from weft.control.service.calls import Bridge, Calls
 from weft.control.service.fabric_calls import FabricCalls
 from weft.control.service.limits import RateLimits
@@ -62,6 +63,7 @@ from weft.control.state.state import State
 from weft.control.store.sqlite_store import Store, StoredState
 from weft.errors import InputError
 from weft.host.machine.processes import notify_service_manager
+from weft.sensitivity.application_table import default_directory
 from weft.switches import Claim, PortName, Switches, Taken
 from weft.units import format_count
 
@@ -78,6 +80,7 @@ Tell = Callable[[str], None]
 
 def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
     """Runs a controller until SIGINT or SIGTERM; `ready` gets its address once it answers calls."""
+    _check_table(config)
     sys.setswitchinterval(_SWITCH_S)
     _allow_many_connections()
     log = Log(tell)
@@ -91,7 +94,15 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
             _serve_in_turns(config, config.etcd, log, ready)
     finally:
         notify_service_manager("STOPPING=1")
+        log.write("the controller has ended; ports keep their tables")
         log.close()
+
+
+def _check_table(config: Config) -> None:
+    """A folder of models that the file names must be there: nobody could register otherwise."""
+    if config.table != default_directory() and not config.table.is_dir():
+        problem = f"{config.table} is no folder"
+        raise InputError(f"{config.where}: apps", problem, "create it, or name that of weft apps")
 
 
 def _open_store(config: Config) -> AbstractContextManager[Store]:
@@ -118,8 +129,9 @@ def _run(
             if note := describe_unverified(config.driver, config.switches):
                 log.write(note)
             controller = _Controller(config, store, drivers, log.write, ownership, client)
-            if warning := describe_starvation(config.settings):
-                log.write(LogLine(warning, "warning"))
+            for warning in (describe_starvation(config.settings), *list_strangers(config.roles)):
+                if warning:
+                    log.write(LogLine(warning, "warning"))
             _spare_the_collector()
             asyncio.run(controller.run(lambda address: log.call(partial(ready, address))))
             return controller
@@ -234,7 +246,8 @@ def _open_drivers(config: Config, claim: Claim) -> SwitchDrivers:
 def _describe_owner(config: Config) -> str:
     """Names this run of a controller, and no other, to operators of another."""
     since = time.strftime("%Y-%m-%d %H:%M:%S")
-    return f"{config.where} on {socket.gethostname()}, pid {os.getpid()}, since {since}"
+    file, host = Path(config.where).absolute(), socket.gethostname()
+    return f"{file} on {host}, pid {os.getpid()}, since {since}"
 
 
 def _describe_place(config: Config) -> str:
@@ -272,7 +285,8 @@ def _summarize(state: State, table: Path) -> str:
         format_count(len(state.connections), "connection"),
         f"{format_count(len(state.models), 'model')} ({table})",
     ]
-    return f"{', '.join(counts)}, revision {state.revision}"
+    run = f"weft {__version__}, pid {os.getpid()}"
+    return f"{', '.join(counts)}, revision {state.revision}; {run}"
 
 
 @dataclass

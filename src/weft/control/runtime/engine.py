@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import queue
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -279,9 +280,12 @@ class Engine:
         listed = self.revisions(min(LISTED_REVISIONS, self._store.keep))
         latest = listed[0].revision if listed else 0
         oldest = listed[-1].revision - 1 if listed else 0
-        if revision is None:
-            earlier = [r.revision for r in listed if at_s is not None and r.at_s <= at_s]
-            revision = earlier[0] if earlier else 0
+        if at_s is not None:
+            earlier = [r.revision for r in listed if r.at_s <= at_s]
+            if not earlier:
+                return _refuse_time(listed)
+            revision = earlier[0]
+        assert revision is not None, "a revision or a time"
         if oldest <= revision <= latest:
             return revision
         problem = f"is not among the latest ({oldest} to {latest})"
@@ -350,3 +354,13 @@ class Engine:
         }
         answers = tuple(renewed.get(id(event), refusal) for event in events)
         return replace(outcome, answers=answers)
+
+
+def _refuse_time(listed: Sequence[Revision]) -> Refusal:
+    """For a rollback to a time before all revisions that are kept."""
+    problem = "there is no revision yet"
+    if listed:
+        first = listed[-1]
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(first.at_s))
+        problem = f"is before the first revision that is kept ({first.revision}, of {since})"
+    return Refusal("NOT_FOUND", "time", problem, "see weft control rollback; 0 is without weights")

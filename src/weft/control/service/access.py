@@ -6,7 +6,7 @@ may call everything and act on the registrations of others. The file lists who h
 name, a group as `@NAME`, a certificate as `tls:NAME`, anybody identified as `*`. Root and the user
 of the controller are operators. A caller without an identity has no role. Of an identity that is
 refused all the time only some attempts are logged, and the others counted.
-Entry points: `Access`, `Identity`, `find_user_identity`.
+Entry points: `Access`, `Identity`, `find_user_identity`, `list_strangers`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import grp
 import os
 import pwd
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -100,7 +100,7 @@ class Access:
     def __init__(
         self, roles: Roles, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._refusals, self._clock = RefusalLog(log, clock), clock
+        self._refusals, self._log, self._clock = RefusalLog(log, clock), log, clock
         self._listed = {
             OPERATOR: roles.operators,
             APPLICATION: roles.applications,
@@ -119,6 +119,10 @@ class Access:
     def report(self, identity: Identity, problem: str) -> None:
         """Logs an attempt that was refused for what the caller may have."""
         self._refusals.write(identity, f"{identity}: {problem}")
+
+    def note(self, identity: Identity, action: str) -> None:
+        """Logs what an operator does that changes nothing and still matters."""
+        self._log(LogLine(f"{identity} {action}", fields={"who": str(identity), "what": action}))
 
     def is_operator(self, identity: Identity) -> bool:
         return self.find_role(identity) == OPERATOR
@@ -139,6 +143,19 @@ class Access:
         if not groups or identity.user is None:
             return False
         return not groups.isdisjoint(_list_groups(identity.user, self._clock() // _GROUPS_S))
+
+
+def list_strangers(roles: Roles) -> Iterator[str]:
+    """A warning for each listed user or group that this machine does not have."""
+    for name in dict.fromkeys((*roles.operators, *roles.applications, *roles.readers)):
+        find = grp.getgrnam if name.startswith("@") else pwd.getpwnam
+        if name == "*" or name.startswith(_CERTIFICATE):
+            continue
+        try:
+            find(name.removeprefix("@"))
+        except KeyError:
+            kind = "group" if name.startswith("@") else "user"
+            yield f"[access] names {name!r}, and this machine has no such {kind}"
 
 
 @lru_cache(1024)

@@ -282,6 +282,7 @@ class Calls:
         if self._is_copying:
             raise Refused("RESOURCE_EXHAUSTED", "a backup is already running; retry later")
         self._is_copying = True
+        self._access.note(identity, "takes a backup of the store")
         try:
             with ExitStack() as stack:
                 path = await asyncio.to_thread(stack.enter_context, self._engine.copy_store())

@@ -94,7 +94,8 @@ def _list_problems(now: Snapshot) -> list[str]:
         f"{name}: {problem}" for name, problem in islice(state.unfit.items(), _MAX_PROBLEMS)
     ]
     problems += [
-        f"connection {id_}: {why}"
+        # Its id has the client's name, which is the owner's alone to know.
+        f"a connection of {state.connections[id_].application}: {why}"
         for id_, why in islice(state.missing_paths.items(), _MAX_PROBLEMS)
     ]
     count = len(now.problems) + len(failing) + len(state.unfit) + len(state.missing_paths)

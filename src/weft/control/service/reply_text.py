@@ -206,7 +206,8 @@ def format_change(title: str, reply: pb.ApplyReply | pb.RollbackReply) -> str:
     lines = [
         f"not yet: {_format_port(problem.port)}: {problem.problem}" for problem in reply.problems
     ]
-    omitted = [f"and {len(lines) - _MAX_LISTED} more ports"] if len(lines) > _MAX_LISTED else []
+    rest = len(lines) - _MAX_LISTED
+    omitted = [f"and {format_count(rest, 'more port')}"] if rest > 0 else []
     resumed = ""
     if isinstance(reply, pb.ApplyReply) and reply.resumed:
         resumed = f"the rollback ends in {', '.join(reply.resumed)} too"

@@ -19,7 +19,7 @@ from typing import IO
 
 from weft.control.store.sqlite_store import Store, StoredState, explain_damage
 from weft.errors import InputError
-from weft.records.store import check_directory, explain_file_errors, sync
+from weft.records.store import check_directory, explain_file_errors, refuse_missing_folder, sync
 
 _NAME_A_BACKUP = "name a file that `weft control backup` made"
 
@@ -39,6 +39,7 @@ def check_backup(path: Path) -> StoredState:
 
 def receive_backup(chunks: Iterable[bytes], path: Path, *, replace: bool) -> StoredState:
     """Writes a copy that arrives in chunks; under its name once it is whole and checked."""
+    refuse_missing_folder(path)
     check_directory(path.parent)
     if path.is_dir() or (path.exists() and not replace):
         remedy = "name another file" if path.is_dir() else "name another file, or add --replace"

@@ -50,7 +50,7 @@ from weft.control.store.store_rows import (
 )
 from weft.errors import InputError
 from weft.records.record_line import report_malformed
-from weft.records.store import check_directory, explain_file_errors, sync
+from weft.records.store import check_directory, explain_file_errors, refuse_missing_folder, sync
 from weft.switches import PortName, Tables
 
 REVISIONS = 10_000
@@ -105,6 +105,7 @@ class Store:
     def open(cls, path: str | Path, *, keep: int = REVISIONS) -> Self:
         """Opens the store in a file, or creates it; the last `keep` revisions can be restored."""
         path = Path(path)
+        refuse_missing_folder(path)
         check_directory(path.parent)
         with explain_file_errors(path):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

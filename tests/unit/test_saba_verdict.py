@@ -122,6 +122,24 @@ def test_the_page_has_the_speedup_of_each_workload() -> None:
         assert row.endswith(f"| {speedups[0][name]:.2f} | {speedups[1][name]:.2f} |")
 
 
+@pytest.mark.parametrize("regime", ["testbed", "scale", "favourable"])
+def test_the_page_has_slowdowns_against_alone(regime: str) -> None:
+    fifo, queues = (
+        read_case(PACKETS[f"{regime}, {inputs}, buffers equal in total"])
+        for inputs in ("FIFO inputs", "virtual output queues")
+    )
+    part = PAGE.partition("**Beside the speedup**")[2].partition("**At 1,944 servers**")[0]
+    rows = [line for line in part.splitlines() if line.startswith(f"| {regime}, ")]
+    assert len(rows) == 8
+    for row in rows:
+        way = row.split("|")[1].strip().removeprefix(f"{regime}, ")
+        slowdowns = [
+            f"{each.mean_slowdown(way):.2f} | {each.worst_slowdown(way):.1f}"
+            for each in (fifo, queues)
+        ]
+        assert row.endswith(f"| {' | '.join(slowdowns)} |")
+
+
 @pytest.mark.parametrize("inputs", ["virtual output queues", "FIFO inputs"])
 @pytest.mark.parametrize("regime", ["testbed", "scale", "favourable"])
 def test_the_policy_page_has_the_weights_by_size_of_the_record(regime: str, inputs: str) -> None:

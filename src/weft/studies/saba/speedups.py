@@ -244,6 +244,7 @@ def _build_scale_study(figure: str, title: str, ways: tuple[str, ...], size: Siz
             published=float(stated[way]) if way in stated else None,
         )
         for way in ways
+        if way in stated or way in case.list_ways(size)
     ]
     return _build_study(figure, title, [case], rows, size)
 

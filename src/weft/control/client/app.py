@@ -11,6 +11,7 @@ Entry points: `register`, `App`, `Connection`. Units: seconds.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import socket
 import time
@@ -18,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from numbers import Real
 from typing import Self
 from weakref import WeakSet, finalize
 
@@ -25,7 +27,7 @@ from weft._core import Endpoint, EndpointConfig
 from weft.control.client.client_session import OpenConnection, Registration
 from weft.control.client.grpc_link import Link, Tls, check_address, choose_controller
 from weft.control.client.job_identity import find_job
-from weft.control.client.sockets import Kind, check_host, find_hosts, open_socket, set_mark
+from weft.control.client.sockets import Kind, check_host, find_hosts, open_socket, set_mark, shorten
 from weft.control.client.worker import Worker
 from weft.errors import InputError
 from weft.units import LARGEST, parse_size
@@ -80,6 +82,7 @@ class Connection:
 
     def wait_counted(self, timeout_s: float) -> bool:
         """Waits until the controller has counted or refused it, or is lost; whether it counts."""
+        timeout_s = self.app.limit_wait("timeout_s", timeout_s)
         if self._number is not None:
             self.app.await_counted(self._number, timeout_s)
         return self.is_counted
@@ -96,6 +99,7 @@ class Connection:
 
 TTL_S = 10.0
 WAIT_S, CLOSE_S, CONNECT_S = 1.0, 1.0, 10.0
+_LONGEST_WAIT_S = 86400.0
 _MAX_SERVICE_LEVEL = 15
 _FORKED = "the process was forked; register in the new process"
 _UNMARKED = "a connection's packets cannot be marked here"
@@ -177,8 +181,11 @@ class App:
 
         Where its provider has no such thing it is opened all the same: see `Endpoint.is_marked`.
         """
-        config.service_level, config.traffic_class = self.service_level, self.traffic_class
-        config.class_is_optional = True
+        try:
+            config.service_level, config.traffic_class = self.service_level, self.traffic_class
+            config.class_is_optional = True
+        except (AttributeError, TypeError):
+            self._warn(f"{shorten(config)} is no EndpointConfig; assign to one")
 
     # ---- State ------------------------------------------------------------------------
 
@@ -214,8 +221,8 @@ class App:
     ) -> Connection:
         """A marked socket that is connected; `local` is an address of this host to come from.
 
-        Raises OSError. With `wait` the controller has counted or refused it when this
-        returns; else it is reported in the background.
+        Raises OSError, also for arguments that no socket takes. With `wait` the controller has
+        counted or refused it when this returns; else it is reported in the background.
         """
         dscp = self.dscp
         transport, is_marked = open_socket(
@@ -228,14 +235,27 @@ class App:
     def mark(self, sock: socket.socket, *, wait: bool = False) -> Connection:
         """Marks a socket of the program and, if it is connected, reports it."""
         dscp = self.dscp
-        is_marked = not dscp or set_mark(sock, dscp)
-        return self._add_connection(sock, find_hosts(sock), dscp if is_marked else None, wait)
+        try:
+            is_marked, ends = not dscp or set_mark(sock, dscp), find_hosts(sock)
+        except (AttributeError, TypeError):
+            problem = f"{shorten(sock)} is no socket; mark a socket"
+            self._warn(problem)
+            return Connection(self, None, None, problem)
+        return self._add_connection(sock, ends, dscp if is_marked else None, wait)
 
     def accept(self, listener: socket.socket, *, wait: bool = False) -> Connection:
-        """The next connection of a listening socket: what is sent on it is the application's."""
-        if self.dscp:
-            set_mark(listener, self.dscp)  # the answer to a first packet is the listener's
-        return self.mark(listener.accept()[0], wait=wait)
+        """The next connection of a listening socket: what is sent on it is the application's.
+
+        Raises OSError.
+        """
+        try:
+            if self.dscp:
+                set_mark(listener, self.dscp)  # the answer to a first packet is the listener's
+            accepted = listener.accept()[0]
+        except (AttributeError, TypeError) as error:
+            problem = f"{shorten(listener)} is no socket; accept from one that listens"
+            raise OSError(errno.ENOTSOCK, problem) from error
+        return self.mark(accepted, wait=wait)
 
     def declare(self, source: str, destination: str, *, wait: bool = False) -> Connection:
         """Traffic between two hosts over something that the program opens itself.
@@ -259,10 +279,14 @@ class App:
         `exchange` is given our address and returns the peer's; hosts are as of `declare`.
         InputError where it cannot be opened or connected.
         """
+        timeout_ms = round(1000 * _check_seconds("timeout_s", timeout_s))
+        if not isinstance(config, EndpointConfig) or not callable(exchange):
+            problem = f"{shorten(config)} and {shorten(exchange)} open no endpoint"
+            raise InputError("connect_endpoint", problem, "give an EndpointConfig and a function")
         self.assign(config)
         transport = Endpoint.open(config)
         try:
-            transport.connect(exchange(transport.address()), round(timeout_s * 1000))
+            _connect_endpoint(transport, exchange(transport.address()), timeout_ms)
             dscp = config.traffic_class >> 2 if transport.is_marked else None
             return self._add_connection(transport, (source, destination), dscp, wait)
         except BaseException:
@@ -363,7 +387,8 @@ class App:
         """Warns once."""
         if not self._has_warned:
             self._has_warned = True
-            text = f"application {self.name}: best effort: {problem}"
+            name = self.name if isinstance(self.name, str) else shorten(self.name)
+            text = f"application {name}: best effort: {problem}"
             warnings.warn(text, UnmanagedWarning, stacklevel=4)
 
     # ---- The end ------------------------------------------------------------------------------
@@ -371,8 +396,17 @@ class App:
     def close(self, wait_s: float = CLOSE_S) -> None:
         """Deregisters; waits up to `wait_s`, and not for a controller that is lost."""
         self._is_closed, self._level = True, 0
+        wait_s = self.limit_wait("wait_s", wait_s)
         if self._worker is not None:
             self._worker.end(wait_s)
+
+    def limit_wait(self, where: str, seconds: float) -> float:
+        """A time to wait; what is no time is not awaited, with a warning."""
+        try:
+            return _check_seconds(where, seconds)
+        except InputError as error:
+            self._warn(str(error))
+            return 0.0
 
     def detach_from_parent(self) -> None:
         """In the new process: the thread and the lease are the parent's."""
@@ -407,11 +441,11 @@ def register(
     try:
         try:
             contents = check_registration(name, address, tls, ttl_s)
-            size_bytes = parse_job_size(size)
+            size_bytes, job = parse_job_size(size), _check_job(job)
+            ttl_s, wait_s = float(ttl_s), _check_seconds("wait_s", wait_s)
         except InputError as error:
             app.stay_unmanaged(str(error))
         else:
-            job = find_job() if job is None else job
             app.start(contents, ttl_s, job, size_bytes, wait_s)
     except UnmanagedWarning:  # where warnings are errors
         app.close()
@@ -423,11 +457,18 @@ def check_registration(
     name: str, controller: str, tls: Tls | None, ttl_s: float
 ) -> tuple[bytes, bytes, bytes] | None:
     """Raises an InputError for what no controller takes; returns the contents of TLS's files."""
-    if not name or not name.isprintable():
-        raise InputError("application", f"{name!r} is no name", "give one of `weft apps`")
-    if not 0.1 <= ttl_s <= 86400:
-        raise InputError(f"ttl_s {ttl_s:g}", "is no lease", "give 0.1 to 86400 seconds")
+    if not isinstance(name, str) or not name or not name.isprintable():
+        problem = f"{shorten(name)} is no name"
+        raise InputError("application", problem, "give one of `weft apps`")
+    if not _is_number(ttl_s) or not 0.1 <= ttl_s <= 86400:
+        shown = f"{ttl_s:g}" if isinstance(ttl_s, float) else shorten(ttl_s)
+        raise InputError(f"ttl_s {shown}", "is no lease", "give 0.1 to 86400 seconds")
+    if not isinstance(controller, str):
+        where = f"controller {shorten(controller)}"
+        raise InputError(where, "is no address", "give HOST:PORT or unix:PATH")
     check_address(controller)
+    if tls is not None and not isinstance(tls, Tls):
+        raise InputError(f"tls {shorten(tls)}", "is no Tls", "give Tls(authority=…, …)")
     return None if tls is None else tls.contents()
 
 
@@ -435,11 +476,41 @@ def parse_job_size(size: str | int | None, where: str = "size") -> int:
     """Bytes; 0: not stated."""
     if size is None:
         return 0
-    size_bytes = parse_size(size, where, bare=True)
+    try:
+        size_bytes = parse_size(size, where, bare=True)
+    except (OverflowError, ValueError):  # not finite, as a float
+        size_bytes = -1
     if not 1 <= size_bytes <= LARGEST["size"]:
-        remedy = "give 1 byte to 1 EiB, or leave it out"
-        raise InputError(where, f"{size} is no size of a job", remedy)
+        shown, remedy = shorten(size).strip("'"), "give 1 byte to 1 EiB, or leave it out"
+        raise InputError(where, f"{shown} is no size of a job", remedy)
     return size_bytes
+
+
+def _check_job(job: str | None) -> str:
+    if job is None:
+        return find_job()
+    if not isinstance(job, str) or not (not job or job.isprintable()):
+        raise InputError(f"job {shorten(job)}", "is no name", "give printable characters")
+    return job
+
+
+def _check_seconds(where: str, seconds: float) -> float:
+    """A time to wait, as long as threads can."""
+    if not _is_number(seconds) or seconds != seconds:  # not a number is not even itself
+        raise InputError(f"{where} {shorten(seconds)}", "is no time", "give seconds")
+    return float(min(max(seconds, 0.0), _LONGEST_WAIT_S))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _connect_endpoint(transport: Endpoint, address: bytes, timeout_ms: int) -> None:
+    try:
+        transport.connect(address, timeout_ms)
+    except (TypeError, RuntimeError) as error:  # no bytes, or not those of an address
+        remedy = "let exchange return the peer's bytes"
+        raise InputError("connect_endpoint", f"{shorten(address)} is no address", remedy) from error
 
 
 def _find_host_problem(ends: tuple[str, str] | None) -> str:

@@ -53,7 +53,11 @@ class Tls:
 
     def contents(self) -> tuple[bytes, bytes, bytes]:
         """Contents of the authority, the key and the certificate."""
-        return read_pem_files(self.authority, self.key, self.certificate)
+        try:
+            files = Path(self.authority), Path(self.key), Path(self.certificate)
+        except TypeError as error:
+            raise InputError("TLS", str(error), "name three PEM files") from error
+        return read_pem_files(*files)
 
 
 def read_tls_options(files: Mapping[str, str | None]) -> Tls | None:
@@ -90,6 +94,8 @@ def _read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(str(path), error.strerror or str(error), "name its file") from error
+    except ValueError as error:  # a name with a NUL, or one that is no text
+        raise InputError(repr(str(path)), str(error), "name its file") from error
 
 
 def find_default_socket() -> Path:
@@ -105,7 +111,9 @@ def find_default_socket() -> Path:
 
 def choose_controller(address: str | None) -> str:
     """As address, of WEFT_CONTROLLER, the user's own controller if it has one, or the machine's."""
-    named = address or os.environ.get(VARIABLE)
+    if address is not None and not (isinstance(address, str) and not address):
+        return address  # whatever it is: `check_address` says so
+    named = os.environ.get(VARIABLE)
     if named:
         return named
     default = find_default_socket()
@@ -114,8 +122,8 @@ def choose_controller(address: str | None) -> str:
 
 def check_address(text: str) -> str:
     """HOST:PORT or [IPV6]:PORT, or unix:PATH."""
-    port = text.rpartition(":")[2]
-    if not _ADDRESS.fullmatch(text) or (not text.startswith(_UNIX) and int(port) > 65535):
+    is_address = text.isprintable() and _ADDRESS.fullmatch(text)
+    if not is_address or not (text.startswith(_UNIX) or int(text.rpartition(":")[2]) <= 65535):
         raise InputError(f"controller {text!r}", "is no address", "give HOST:PORT or unix:PATH")
     return text
 

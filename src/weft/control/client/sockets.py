@@ -6,6 +6,7 @@ Entry points: `open_socket`, `set_mark`, `find_hosts`. Units: seconds.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from collections.abc import Mapping
@@ -16,17 +17,34 @@ from weft.errors import InputError
 
 Kind = Literal["tcp", "udp"]
 _KINDS: Mapping[str, socket.SocketKind] = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
+_MOST_SHOWN = 80
 LONGEST_HOST = 255  # that a controller takes
 
 
 def open_socket(
     host: str, port: int, kind: Kind, *, dscp: int, timeout_s: float | None, local: str | None
 ) -> tuple[socket.socket, bool]:
-    """A connected socket, and whether its first packet was marked; tries each address in turn."""
-    if kind not in _KINDS:
-        raise InputError(f"kind {kind!r}", "is no kind of socket", f"use {' or '.join(_KINDS)}")
+    """A connected socket, and whether its first packet was marked; tries each address in turn.
+
+    Raises OSError, also for arguments that no socket takes.
+    """
+    try:
+        return _open_socket(host, port, _KINDS[kind], dscp, timeout_s, local)
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        words = f"{kind!r} socket to {host!r} port {port!r} from {local!r} within {timeout_s!r} s"
+        raise OSError(errno.EINVAL, f"{words}: {error}; give arguments of a socket") from error
+
+
+def _open_socket(
+    host: str,
+    port: int,
+    kind: socket.SocketKind,
+    dscp: int,
+    timeout_s: float | None,
+    local: str | None,
+) -> tuple[socket.socket, bool]:
     problem: OSError | None = None
-    for family, type_, protocol, _, address in socket.getaddrinfo(host, port, type=_KINDS[kind]):
+    for family, type_, protocol, _, address in socket.getaddrinfo(host, port, type=kind):
         try:
             opened = socket.socket(family, type_, protocol)
         except OSError as error:  # of a family that this kernel does not have
@@ -41,6 +59,9 @@ def open_socket(
         except OSError as error:
             opened.close()
             problem = error
+        except BaseException:
+            opened.close()
+            raise
         else:
             return opened, is_marked
     raise problem or OSError(f"{host}: no address")
@@ -84,8 +105,16 @@ def leaves_host(source: str, destination: str) -> bool:
     return source != destination and not ipaddress.ip_address(destination).is_loopback
 
 
+def shorten(value: object) -> str:
+    """What a program gave, in a message."""
+    try:
+        return repr(value)[:_MOST_SHOWN]
+    except ValueError:  # a number of thousands of digits
+        return f"of the type {type(value).__name__}"
+
+
 def check_host(name: str) -> str:
-    if not name or len(name) > LONGEST_HOST or not name.isprintable():
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_HOST or not name.isprintable():
         remedy = f"use 1 to {LONGEST_HOST} printable characters"
-        raise InputError(f"host {name[:80]!r}", "is no host name", remedy)
+        raise InputError(f"host {shorten(name)}", "is no host name", remedy)
     return name

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from functools import partial
 from importlib import import_module
 
@@ -25,6 +26,8 @@ _NEEDS = "pip install 'weft[control]'"
 
 def run(args: argparse.Namespace) -> int:
     """Import the service late: it takes a moment, and gRPC may be missing."""
+    # gRPC would write lines of its own: one into the controller's log for each failed handshake.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         load_service()
     except ImportError as error:

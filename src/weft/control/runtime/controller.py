@@ -563,7 +563,10 @@ class _Controller:
         stack.push_async_callback(sockets.close)
         stack.callback(partial(config.socket.path.unlink, missing_ok=True))
         stack.callback(local.close)
-        return f"{config.host}:{port}" if config.host else f"unix:{config.socket.path}"
+        if not config.host:
+            return f"unix:{config.socket.path}"
+        self.log(f"also on unix:{config.socket.path}")
+        return f"{config.host}:{port}"
 
     async def _watch_table(self, bridge: Bridge) -> None:
         """Submits changes of the table of applications."""

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from weft.control.client.grpc_link import Tls
+from weft.control.client.tls_probe import find_other_names, split_address, wants_tls
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.methods import REFUSED_MARK, method_path, reply_class
 from weft.errors import InputError
@@ -74,5 +75,21 @@ def _explain_failure(controller: Controller, error: Any) -> InputError:
     if error.code() != grpc.StatusCode.UNAVAILABLE:
         return InputError(where, error.details() or error.code().name, "see its log, or try again")
     if controller.tls is None:
+        if wants_tls(controller.address):
+            return InputError(where, "wants TLS", "give --authority, --certificate and --key")
         return InputError(where, "does not answer", _START)
+    names = find_other_names(controller.address, controller.tls)
+    if names is not None:
+        return _build_name_error(controller.address, names)
     return InputError(where, f"no TLS with it: {error.details()}", "check address and certificates")
+
+
+def _build_name_error(address: str, names: tuple[str, ...]) -> InputError:
+    host, _ = split_address(address) or (address, 0)
+    listed = f" ({', '.join(names)})" if names else ""
+    return InputError(
+        f"controller {address}",
+        f"its certificate is not for {host!r}",
+        f"use a name in the certificate{listed}, or make one with "
+        f"`weft control certs --host {host}`",
+    )

@@ -68,8 +68,10 @@ def bench(args: argparse.Namespace) -> int:
     for count in counts:
         if count not in ("1", "2", "4", "8"):
             raise InputError(f"--controllers {args.controllers}", f"{count!r}", "use 1, 2, 4, 8")
-    if not 0.1 <= args.seconds <= 3600 or not 0 <= args.take_overs <= 100:
-        raise InputError("weft control bench", "out of range", "0.1 to 3600 s, 0 to 100 take-overs")
+    if not 0.1 <= args.seconds <= 3600:
+        raise InputError(f"--seconds {args.seconds:g}", "is out of range", "give 0.1 to 3600")
+    if not 0 <= args.take_overs <= 100:
+        raise InputError(f"--take-overs {args.take_overs}", "is out of range", "give 0 to 100")
     rates = [measure_rates(int(count), args.seconds) for count in counts]
     taken_s = measure_take_over(args.take_overs) if args.take_overs else []
     if args.json:
@@ -329,5 +331,6 @@ def _parse_time(text: str) -> float:
 
 def _parse_revision(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise InputError(f"revision {text!r}", "is not a number", "see `weft control rollback`")
+        problem = "is not a number of up to 18 digits"
+        raise InputError(f"revision {text!r}", problem, "see `weft control rollback`")
     return int(text)

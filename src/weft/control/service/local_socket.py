@@ -148,7 +148,8 @@ class LocalServer:
         while True:
             (length,) = _LENGTH.unpack(head)
             if length > FRAME_BYTES:
-                await _send(writer, _encode_refusal("INVALID_ARGUMENT", f"frame: {length} bytes"))
+                problem = f"frame: {length} bytes; send at most {FRAME_BYTES}"
+                await _send(writer, _encode_refusal("INVALID_ARGUMENT", problem))
                 return
             frame = await reader.readexactly(length)
             await _send(writer, await self._answer(frame, connection))
@@ -185,7 +186,8 @@ def read_frame(frame: bytes) -> tuple[str, Any]:
         raise invalid("frame", f"is not JSON: {error}", "send a JSON object") from None
     name = data.pop("call", None) if isinstance(data, dict) else None
     if not isinstance(name, str) or name not in _REQUESTS:
-        raise invalid("frame", "names no call", f"call one of {', '.join(_REQUESTS)}")
+        problem = "names no call" if name is None else f"{str(name)[:40]!r} is no call"
+        raise invalid("frame", problem, f"call one of {', '.join(_REQUESTS)}")
     request = _REQUESTS[name]()
     try:
         json_format.ParseDict(data, request)

@@ -45,7 +45,7 @@ def read_key(message: pb.Key) -> Key:
     if not _CLIENT.fullmatch(message.client):
         raise invalid("key", f"client {message.client[:80]!r}", "use 1 to 64 of A-Z a-z 0-9 . _ -")
     if not 1 <= message.sequence <= _MAX_SEQUENCE:
-        raise invalid("key", f"sequence {message.sequence}", "count from 1")
+        raise invalid("key", f"sequence {message.sequence}", "use 1 to 2^63 - 1")
     return Key(message.client, message.sequence)
 
 

@@ -110,6 +110,19 @@ def test_a_port_that_cannot_be_opened_is_named(
     Umad(adapter, port)
 
 
+def test_warnings_of_the_library_are_shown_unless_an_error_says_more(
+    library: Library, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(library, "umad_init", lambda: os.write(2, b"ibwarn: is it loaded?\n"))
+    Umad().close()
+    assert capfd.readouterr().err == "ibwarn: is it loaded?\n"
+    library.opens = -errno.ENODEV
+    with pytest.raises(InputError):
+        Umad()
+    os.write(2, b"later\n")
+    assert capfd.readouterr().err == "later\n"
+
+
 def test_a_class_that_is_refused_closes_the_port(library: Library) -> None:
     library.registers[0x81] = -errno.EPERM
     with pytest.raises(InputError, match=r"class 0x81 is refused \(Operation not permitted\)"):

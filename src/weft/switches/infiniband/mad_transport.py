@@ -20,9 +20,11 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple, Protocol
 
 from weft.errors import InputError
@@ -46,6 +48,7 @@ LIBRARY = "libibumad.so.3"
 WINDOW, TRIES, TIMEOUT_S = 8, 4, 0.2
 _MAX_TURN_S = 0.002
 _TRANSACTIONS = 0xFFFFFFFF
+_STDERR = 2
 _GENERAL_KEY = 0x80010000  # Q_Key of queue pair 1, which takes all but subnet management
 _M_KEY = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
@@ -94,7 +97,8 @@ class Umad:
 
     def __init__(self, adapter: str | None = None, port: int = 0, library: str = LIBRARY) -> None:
         self._library = _load_library(library)
-        self._port = self._open_port(adapter, port)
+        with _hold_errors():
+            self._port = self._open_port(adapter, port)
         versions = {LID_ROUTED: 1, DIRECTED: 1, PERFORMANCE: 1, ADMINISTRATION: 2}
         self._agents = {kind: self._register_class(kind, n) for kind, n in versions.items()}
         self._head = int(self._library.umad_size())
@@ -152,6 +156,21 @@ class Umad:
         for agent in self._agents.values():
             self._library.umad_unregister(self._port, agent)
         self._library.umad_close_port(self._port)
+
+
+@contextmanager
+def _hold_errors() -> Iterator[None]:
+    """Holds back what a library prints; an error of ours replaces it."""
+    with TemporaryFile() as held:
+        stderr = os.dup(_STDERR)
+        os.dup2(held.fileno(), _STDERR)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, _STDERR)
+            os.close(stderr)
+        held.seek(0)
+        os.write(_STDERR, held.read())
 
 
 def _load_library(name: str) -> ctypes.CDLL:

@@ -217,7 +217,7 @@ def test_a_registration_without_a_time_has_the_usual_lease(serve: Serve) -> None
 
 
 MALFORMED = [
-    ("Register", pb.RegisterRequest(key=key(0), application="calm"), "key: sequence 0; count"),
+    ("Register", pb.RegisterRequest(key=key(0), application="calm"), "key: sequence 0; use 1 to"),
     ("Register", pb.RegisterRequest(key=key(2**63), application="calm"), f"sequence {2**63}; "),
     ("Register", pb.RegisterRequest(key=key(1, "a b"), application="calm"), "client 'a b'; use 1"),
     ("Register", pb.RegisterRequest(key=key(1), application="a b"), "'a b' is no name"),
@@ -610,7 +610,7 @@ def test_a_frame_that_is_too_long_ends_its_connection(serve: Serve, tmp_path: Pa
         assert json.loads(text[4:]) == {
             "ok": False,
             "code": "INVALID_ARGUMENT",
-            "error": f"frame: {FRAME_BYTES + 1} bytes",
+            "error": f"frame: {FRAME_BYTES + 1} bytes; send at most {FRAME_BYTES}",
         }
         writer.close()
         listener.close()

@@ -85,4 +85,6 @@ def test_a_plain_port_and_another_authority_are_no_reason(port: int, tmp_path: P
 def test_addresses_are_split_as_they_are_written() -> None:
     assert split_address("[::1]:77") == ("::1", 77)
     assert split_address("fabric.lab:77") == ("fabric.lab", 77)
-    assert split_address("unix:/a:7") is None
+    for address in ("unix:/a:7", "fabric.lab", "fabric.lab:99999", "a..b:7", "a:x"):
+        assert split_address(address) is None
+        assert not wants_tls(address)

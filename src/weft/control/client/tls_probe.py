@@ -11,24 +11,16 @@ import ssl
 from typing import Any
 
 from weft.control.client.grpc_link import Tls
-from weft.errors import WeftError
+from weft.wire import speaks_tls
 
 _ANSWER_S = 2.0
 _OTHER_NAME = {62, 64}  # OpenSSL's codes: of another host name, of another address
-_PLAIN = {"WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST"}
 
 
 def wants_tls(address: str) -> bool:
     """Whether a port that a plain client could not use speaks TLS."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        _shake_hands(address, context)
-    except ssl.SSLError as error:  # an alert is TLS too: it asks for a certificate
-        return error.reason not in _PLAIN
-    except OSError:
-        return False
-    return True
+    place = split_address(address)
+    return place is not None and speaks_tls(*place)
 
 
 def find_other_names(address: str, tls: Tls) -> tuple[str, ...] | None:
@@ -43,7 +35,7 @@ def find_other_names(address: str, tls: Tls) -> tuple[str, ...] | None:
     except ssl.SSLCertVerificationError as error:
         if error.verify_code not in _OTHER_NAME:
             return None
-    except (OSError, WeftError):
+    except OSError:
         return None
     else:
         return None
@@ -55,11 +47,17 @@ def find_other_names(address: str, tls: Tls) -> tuple[str, ...] | None:
 
 
 def split_address(address: str) -> tuple[str, int] | None:
-    """Host and port of HOST:PORT or [IPV6]:PORT; None: a Unix socket."""
+    """Host and port of HOST:PORT or [IPV6]:PORT; None: a Unix socket, or no address at all."""
     host, colon, port = address.rpartition(":")
-    if address.startswith("unix:") or not colon or not port.isdigit():
+    is_number = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if address.startswith("unix:") or not colon or not is_number:
         return None
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return None
+    return host, int(port)
 
 
 def _shake_hands(address: str, context: ssl.SSLContext) -> tuple[str, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from certificates import certificates
 from iba_layouts import Layout, laid_out
 from small_subnet import ADAPTER, SWITCHING, Device, SmallSubnet, cable
 
@@ -180,11 +183,44 @@ def test_an_address_with_colons_is_served_over_ipv6() -> None:
         server.close()
 
 
+def test_beyond_loopback_scrapers_need_a_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl: not installed")
+    certificates(tmp_path)
+    files = {"clients": "ca.pem", "certificate": "controller.pem", "key": "controller.key"}
+    options = [f"--{name}={tmp_path / file}" for name, file in files.items()]
+    assert main(["export", "--listen", "0.0.0.0:0", "--adapter", "none_0", *options]) == 2
+    assert "infiniband: not available" in capsys.readouterr().err  # the options can be used
+    paths = {name: tmp_path / file for name, file in files.items()}
+    server = MetricsServer("127.0.0.1", 0, lambda: "weft_x 1\n", paths)
+    server.start()
+    url = f"https://127.0.0.1:{server.server_port}/metrics"
+    context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    try:
+        with pytest.raises(OSError, match=r"\w"):
+            urllib.request.urlopen(url, timeout=20, context=context)
+        context.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
+        with urllib.request.urlopen(url, timeout=20, context=context) as reply:
+            assert reply.read() == b"weft_x 1\n"
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--listen", "nowhere"], "--listen nowhere: is not HOST:PORT; such as 127.0.0.1:9341"),
         (["--listen", "h:99999"], "--listen h:99999: is not HOST:PORT"),
+        (
+            ["--listen", "0.0.0.0:9341"],
+            "--listen 0.0.0.0:9341: '0.0.0.0' is not loopback, so TLS is needed; "
+            "give --certificate, --key and --clients, or use 127.0.0.1",
+        ),
+        (["--listen", "[::]:9341"], "--listen [::]:9341: '::' is not loopback, so TLS is needed"),
+        (["--key", "k"], "TLS: only together: --clients, --certificate, --key; give all three"),
+        (["--key=k", "--clients=a", "--certificate=c"], "a: No such file or directory"),
         (["--rediscover", "x"], "--rediscover x: is out of range; give 1 to 86400"),
         (["--port", "-1"], "--port -1: is out of range; give 0 to 254"),
         (["--m-key-file", "/nowhere"], "M_Key file /nowhere: cannot be read"),

@@ -31,6 +31,7 @@ from weft.wire.connection import (
     accept,
     connect,
     greet,
+    is_loopback,
     set_socket_options,
     speaks_tls,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "encode",
     "encode_refusal",
     "greet",
+    "is_loopback",
     "printable",
     "read_token",
     "set_socket_options",

@@ -8,6 +8,7 @@ Entry points: `connect`, `accept`, `Connection`. Units: seconds.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import select
 import socket
 import ssl
@@ -94,6 +95,14 @@ def _provoke(sock: socket.socket) -> bytes:
         return sock.recv(_GREETING_CHUNK)
     except OSError as error:
         raise ConnectionLost(problem) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def speaks_tls(host: str, port: int) -> bool:

@@ -381,6 +381,12 @@ def declare_export(command: Parser) -> None:
     command.add_argument(
         "--listen", default="127.0.0.1:9341", metavar="HOST:PORT", help="where /metrics is served"
     )
+    tls = command.add_argument_group("TLS, which is needed beyond loopback")
+    tls.add_argument("--certificate", metavar="FILE", help="of this server")
+    tls.add_argument("--key", metavar="FILE", help="the key of its certificate")
+    tls.add_argument(
+        "--clients", metavar="FILE", help="the authority that signs certificates of scrapers"
+    )
     command.add_argument(
         "--rediscover", default="300", metavar="SECONDS", help="until ports are discovered again"
     )

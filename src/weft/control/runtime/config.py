@@ -8,7 +8,6 @@ Entry points: `read_config`, `Config.open_switches`. Units: seconds, shares of t
 from __future__ import annotations
 
 import copy
-import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from weft.sensitivity.application_table import default_directory
 from weft.sensitivity.fit import DEGREES
 from weft.switches import Ability, Switches
 from weft.toml_table import Table, load_toml
+from weft.wire import is_loopback
 
 DEFAULT_PORT, METRICS_PORT = 9339, 9340
 UNMANAGED_FLOOR = 0.1  # of each link, unless the file says otherwise
@@ -239,13 +239,6 @@ def listen_address(text: str, where: str, default: int = DEFAULT_PORT) -> tuple[
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InputError(where, f"{text!r} is not HOST[:PORT]", f"such as 127.0.0.1:{default}")
     return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _path(top: Table, key: str, base: Path) -> Path | None:

@@ -30,7 +30,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from weft.control.client.grpc_link import read_pem_files
-from weft.control.runtime.config import Limits, Tls, is_loopback
+from weft.control.runtime.config import Limits, Tls
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.access import Identity, build_certificate_identity, find_user_identity
 from weft.control.service.calls import Call, Calls
@@ -49,6 +49,7 @@ from weft.control.service.refusals import Refused, invalid
 from weft.errors import InputError
 from weft.host.net.sock_diag import find_socket_owner
 from weft.records.store import explain_file_errors
+from weft.wire import is_loopback
 
 _MAX_STREAMS = 32  # calls at once on one connection; more wait on the caller's side
 _HANDSHAKE_S, _IDLE_S = 5.0, 300.0  # until a connection that says nothing, or no more, is closed

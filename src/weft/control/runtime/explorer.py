@@ -39,7 +39,8 @@ _IDLE_S = 0.1
 # connections, one turn admits all that come meanwhile, and a single one is admitted at once.
 _REST, _LONGEST_REST_S = 50, 0.1
 _SOON_S = 2.0  # to a requested discovery; twice as long each time that it finds nothing new
-_AFTER_AGENT = "its rules stay in the kernel, violations are not reported until it is back"
+_TABLES_STAY = "its tables stay in the kernel"
+_RULES_STAY = "its rules stay in the kernel, violations are not reported until it is back"
 _TRIES = 2  # discoveries that fail before the drivers are opened again
 
 
@@ -133,7 +134,8 @@ class Explorer:
         for node, has_ended, at_s in scout.take_agent_events():
             if has_ended and node not in self._ended:
                 self._ended[node] = at_s
-                self._log(LogLine(f"lost: agent of {node} ended; {_AFTER_AGENT}", "warning"))
+                stays = _TABLES_STAY if self._edge is None else _RULES_STAY
+                self._log(LogLine(f"lost: agent of {node} ended; {stays}", "warning"))
             elif not has_ended and node in self._ended:
                 took_s = at_s - self._ended.pop(node)
                 self._log(f"back: agent of {node}, after {took_s:.1f} s")

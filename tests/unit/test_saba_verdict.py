@@ -148,3 +148,14 @@ def test_the_policy_page_has_the_weights_by_size_of_the_record(regime: str, inpu
     (row,) = [line for line in policy.splitlines() if line.startswith(f"| {regime} | {inputs} |")]
     for over in ("one lane", "8 equal lanes, k-means", "Saba"):
         assert str(compare_ways(evaluation, "by size, 8 queues", over)) in row
+
+
+def test_the_page_has_queues_and_the_distributed_controller_at_scale() -> None:
+    evaluation = read_case(read_cases("fig4.18.json")["scale, 1,944 servers"])
+    assert len(evaluation.seeds) == 10
+    part = PAGE.partition("**Queues and the distributed controller at scale**")[2]
+    for way in ("Saba, 2 queues", "Saba", "Saba, unlimited queues", "Saba, distributed"):
+        (row,) = [line for line in part.splitlines() if line.startswith(f"| {way} |")]
+        assert str(compare_ways(evaluation, way)) in row
+    distributed = str(compare_ways(evaluation, "Saba, distributed", "Saba"))
+    assert distributed in find_side_row("distributed")

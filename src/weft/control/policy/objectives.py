@@ -18,7 +18,7 @@ from math import exp, log
 SIZE, EQUAL, SLOWDOWN = OBJECTIVES = ("size", "equal", "slowdown")
 # Where a size comes from. Bounded: a stated one beyond `STATED_FACTOR`.
 STATED, BOUNDED, PROFILED, UNKNOWN = "stated", "stated, bounded", "profile", "unknown"
-STATED_FACTOR = 16  # more data, or less, than in the profiled run; nobody gains by stating 1 byte
+STATED_FACTOR = 64  # more data or fewer nodes than in the profiled run, or the opposite
 LEAST_PART = 1 / 16  # of the largest weight: a size may be wrong, and nobody should starve
 
 

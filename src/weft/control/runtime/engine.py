@@ -282,9 +282,9 @@ class Engine:
         oldest = listed[-1].revision - 1 if listed else 0
         if at_s is not None:
             earlier = [r.revision for r in listed if r.at_s <= at_s]
-            if not earlier:
-                return _refuse_time(listed)
-            revision = earlier[0]
+            if listed and not earlier:
+                return _refuse_time(listed[-1])
+            revision = earlier[0] if earlier else 0
         assert revision is not None, "a revision or a time"
         if oldest <= revision <= latest:
             return revision
@@ -356,11 +356,8 @@ class Engine:
         return replace(outcome, answers=answers)
 
 
-def _refuse_time(listed: Sequence[Revision]) -> Refusal:
+def _refuse_time(first: Revision) -> Refusal:
     """For a rollback to a time before all revisions that are kept."""
-    problem = "there is no revision yet"
-    if listed:
-        first = listed[-1]
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(first.at_s))
-        problem = f"is before the first revision that is kept ({first.revision}, of {since})"
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(first.at_s))
+    problem = f"is before the first revision that is kept ({first.revision}, of {since})"
     return Refusal("NOT_FOUND", "time", problem, "see weft control rollback; 0 is without weights")

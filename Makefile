@@ -165,6 +165,7 @@ test-control: $(BUILT) ## controllers, agents and clients killed 1,700 times und
 		tests/live/test_control_service.py tests/live/test_control_access.py \
 		tests/live/test_backup_live.py \
 		$(FLOOD) tests/property/test_control_laws.py tests/property/test_session_laws.py \
+		tests/property/test_client_argument_laws.py \
 		tests/property/test_infiniband_tables_laws.py </dev/null
 
 # `make test-churn WEFT_CHURN_S=900` is shorter; WEFT_CHURN_RATE=250 paces it, in events per second.

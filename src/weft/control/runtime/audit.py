@@ -164,8 +164,8 @@ def _describe_revision(row: RevisionRow) -> LogLine:
     """With the weights of one port; the store has the others'."""
     name, tables = next(iter(row.tables.items()))
     before, after = _format_weights(row.replaced.get(name)), _format_weights(tables)
-    others = len(row.tables) - 1
-    more = f", and {format_count(others, 'more port')}" if others else ""
+    rest = len(row.tables) - 1
+    more = f", and {format_count(rest, 'more port')}" if rest else ""
     fields: dict[str, Any] = {"who": _CONTROLLER, "what": row.cause, "revision": row.revision}
     fields |= {"port": str(name), "ports": len(row.tables)}
     text = f"revision {row.revision}, {row.cause}: {name} weights {before} to {after}{more}"

@@ -125,12 +125,14 @@ class EdgeWatch:
         if not violations or self._rules is None:
             return []
         now_s, ports = self._clock(), {violation.port for violation in violations}
-        known = {mark for mark, until_s in self._draining.items() if until_s > now_s}
+        tolerated = {mark for mark, until_s in self._draining.items() if until_s > now_s}
         for port in ports & self._rules.ports.keys():
-            known |= {(port, *mark) for mark in self._rules.ports[port].admitted}
+            tolerated |= {(port, *mark) for mark in self._rules.ports[port].admitted}
         # A driver that cannot tell the destination leaves it empty.
-        known |= {(port, "", level) for port, _, level in known}
-        return [v for v in violations if v.is_lane or (v.port, v.destination, v.level) not in known]
+        tolerated |= {(port, "", level) for port, _, level in tolerated}
+        return [
+            v for v in violations if v.is_lane or (v.port, v.destination, v.level) not in tolerated
+        ]
 
     def _note_problems(self, report: EdgeReport) -> None:
         """Logs each change once."""

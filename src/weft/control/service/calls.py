@@ -407,8 +407,8 @@ class Calls:
         assert self._fabric is not None, "groups ask groups"
         revision = None if request.HasField("at_s") else request.groups[self._fabric.group]
         at_s = request.at_s if request.HasField("at_s") else None
-        found = raise_refusal(self._engine.find_revision(revision, at_s))
-        return Vote(revision=found, epoch=self._epoch)
+        vote = raise_refusal(self._engine.find_revision(revision, at_s))
+        return Vote(revision=vote, epoch=self._epoch)
 
     def _report_carried(self, number: int) -> pb.RollbackReply | None:
         """What a decision of all groups has changed here, and which ports lack their tables."""

@@ -95,13 +95,13 @@ def _read_cases(path: Path, name: str) -> Any:
     """The cases of a record, which must be cells of this recording."""
     try:
         cases = json.loads(path.read_text("utf-8"))["cases"]
-        others = [case for case in cases if case not in RECORDINGS[name].cells]
+        foreign = [case for case in cases if case not in RECORDINGS[name].cells]
     except (ValueError, TypeError, KeyError) as error:
         remedy = "name a file that this command has written"
         raise InputError(f"--record {path}", "is no record of an evaluation", remedy) from error
-    if others:
-        problem = f"has {others[0]!r}, which is no case of {name}"
-        kinds = [kind for kind in RECORDINGS if others[0] in RECORDINGS[kind].cells]
+    if foreign:
+        problem = f"has {foreign[0]!r}, which is no case of {name}"
+        kinds = [kind for kind in RECORDINGS if foreign[0] in RECORDINGS[kind].cells]
         raise InputError(f"--record {path}", problem, _list_names(kinds or RECORDINGS))
     return cases
 

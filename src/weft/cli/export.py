@@ -43,12 +43,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(reader: CounterReader, server: MetricsServer, address: str, rediscover_s: float) -> None:
+def _serve(reader: CounterReader, server: MetricsServer, summary: str, rediscover_s: float) -> None:
     ending = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ending.set())
     server.start()
-    print(f"{address}; Ctrl-C ends it; {UNVERIFIED}")
+    print(f"{summary}; Ctrl-C ends it; {UNVERIFIED}")
     sys.stdout.flush()
     notify_service_manager("READY=1")
     try:

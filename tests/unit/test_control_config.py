@@ -18,7 +18,7 @@ from weft.control.runtime.config import (
     read_config,
 )
 from weft.control.runtime.controller import serve
-from weft.control.service.access import list_strangers
+from weft.control.service.access import list_unknown_users
 from weft.errors import InputError
 from weft.fabric import leaf_spine, write_toml
 from weft.switches import PortName, Tables
@@ -364,7 +364,7 @@ def test_an_empty_name_of_a_role_is_refused(tmp_path: Path) -> None:
 
 def test_users_and_groups_that_the_machine_lacks_are_warned_of() -> None:
     roles = Roles(operators=("root", "@nosuch", "tls:x"), readers=("nobody-18", "*"))
-    assert [*list_strangers(roles)] == [
+    assert [*list_unknown_users(roles)] == [
         "[access] names '@nosuch', and this machine has no such group",
         "[access] names 'nobody-18', and this machine has no such user",
     ]

@@ -43,7 +43,7 @@ from weft.control.runtime.liveness import Liveness, report_standby
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.runtime.restore import TableWatch, restore_state
 from weft.control.service import grpc_server, local_socket
-from weft.control.service.access import Access, list_strangers
+from weft.control.service.access import Access, list_unknown_users
 from weft.control.service.calls import Bridge, Calls
 from weft.control.service.fabric_calls import FabricCalls
 from weft.control.service.limits import RateLimits
@@ -129,7 +129,10 @@ def _run(
             if note := describe_unverified(config.driver, config.switches):
                 log.write(note)
             controller = _Controller(config, store, drivers, log.write, ownership, client)
-            for warning in (describe_starvation(config.settings), *list_strangers(config.roles)):
+            for warning in (
+                describe_starvation(config.settings),
+                *list_unknown_users(config.roles),
+            ):
                 if warning:
                     log.write(LogLine(warning, "warning"))
             _spare_the_collector()

@@ -6,7 +6,7 @@ may call everything and act on the registrations of others. The file lists who h
 name, a group as `@NAME`, a certificate as `tls:NAME`, anybody identified as `*`. Root and the user
 of the controller are operators. A caller without an identity has no role. Of an identity that is
 refused all the time only some attempts are logged, and the others counted.
-Entry points: `Access`, `Identity`, `find_user_identity`, `list_strangers`.
+Entry points: `Access`, `Identity`, `find_user_identity`, `list_unknown_users`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Access:
         return not groups.isdisjoint(_list_groups(identity.user, self._clock() // _GROUPS_S))
 
 
-def list_strangers(roles: Roles) -> Iterator[str]:
+def list_unknown_users(roles: Roles) -> Iterator[str]:
     """A warning for each listed user or group that this machine does not have."""
     for name in dict.fromkeys((*roles.operators, *roles.applications, *roles.readers)):
         find = grp.getgrnam if name.startswith("@") else pwd.getpwnam

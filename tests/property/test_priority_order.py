@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from itertools import permutations
 
@@ -46,9 +47,10 @@ def complete_by_priority(
     transfers = Transfers()
     priority = assign_priorities(order, len(order))
     queues = [(1.0, priority[c]) for c in range(len(coflows))]
-    ports = [transfers.add_port(RATE_BPS, queues) for _ in range(2 * HOSTS)]
+    hosts = len(coflows[0])
+    ports = [transfers.add_port(RATE_BPS, queues) for _ in range(2 * hosts)]
     flows = {
-        transfers.start([(ports[s], c), (ports[HOSTS + d], c)], size): c
+        transfers.start([(ports[s], c), (ports[hosts + d], c)], size): c
         for c, coflow in enumerate(coflows)
         for (s, d), size in np.ndenumerate(coflow)
         if size
@@ -91,6 +93,94 @@ def test_ties_keep_the_order_given_and_who_sends_nothing_goes_first() -> None:
     assert order_coflows([[1, 0], [1, 0], [0, 0]]).order == (2, 0, 1)
     assert order_flows([3, 1, 3, 0]) == (3, 1, 0, 2)
     assert order_coflows(np.zeros((0, 2))).order == ()
+
+
+# Sincronia's own examples, of its authors' implementation: the coflows that its client's tests
+# send, and its shortest trace (10 coflows on 5 hosts). A flow is (from, to, size).
+AUTHORS_TESTS = {
+    "basic": [[(0, 1, 5), (2, 3, 5)], [(0, 3, 5), (1, 3, 5)]],
+    "one direction": [[(0, 1, 5), (0, 1, 5)], [(0, 1, 5), (0, 1, 3)]],
+    "crossing": [[(0, 1, 6)], [(0, 1, 4), (1, 0, 3)]],
+    "special": [[(0, 1, 5)], [(0, 1, 5), (1, 0, 3)], [(0, 1, 5)], [(0, 1, 5)]],
+}
+AUTHORS_TRACE = [
+    [(0, 1, 1), (1, 2, 1), (3, 1, 1), (4, 1, 1)],
+    [(1, 4, 7)],
+    [(3, 0, 21), (4, 0, 21)],
+    [(4, 0, 1)],
+    [(0, 1, 1), (3, 1, 1)],
+    [(2, 0, 2), (4, 0, 2)],
+    [(0, 3, 1), (1, 3, 1)],
+    [(2, 4, 1)],
+    [(0, 2, 1), (1, 2, 1), (2, 3, 1), (3, 2, 1), (4, 2, 1)],
+    [(3, 4, 1)],
+]
+
+
+def add_flows(coflows: list[list[tuple[int, int, int]]], hosts: int) -> list[NDArray[np.float64]]:
+    matrices = [np.zeros((hosts, hosts)) for _ in coflows]
+    for matrix, flows in zip(matrices, coflows, strict=True):
+        for source, destination, size in flows:
+            matrix[source, destination] += size
+    return matrices
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "ends"),
+    [
+        # Host 3 receives most, 15: 5 of A and 10 of B, so B is last. A ends at 5, B at 15.
+        ("basic", (0, 1), [5, 15]),
+        # One port, 10 and 8: the shorter first.
+        ("one direction", (1, 0), [18, 8]),
+        # 6 and 4 from host 0 to 1: A has 1/6 and B 1/4, so A is last. B ends at 4, A at 10.
+        ("crossing", (1, 0), [10, 4]),
+        # Four times 5 on one port, all equal: as given, whatever else the second sends.
+        ("special", (0, 1, 2, 3), [5, 10, 15, 20]),
+    ],
+)
+def test_examples_of_sincronias_authors(
+    name: str, order: tuple[int, ...], ends: list[float]
+) -> None:
+    """In each the order is the best there is: its total is the lower bound."""
+    coflows = add_flows(AUTHORS_TESTS[name], 4)
+    answer = order_coflows(demand(coflows))
+    assert answer.order == order
+    assert complete_by_priority(coflows, answer.order) == pytest.approx(ends)
+    assert answer.bound == pytest.approx(sum(ends))
+
+
+def order_by_prices(times: list[list[int]]) -> tuple[int, ...]:
+    """Sincronia's order by the prices of its ports, as its authors' scheduler reckons it.
+
+    Each step prices the port with most left; a coflow's worth there is 1 less all that the ports
+    priced before ask of it. No weight is scaled. In fractions, so that ties are ties.
+    """
+    prices: list[tuple[int, Fraction]] = []
+    unplaced, last_first = list(range(len(times))), list[int]()
+    while unplaced:
+        load = [sum(times[c][port] for c in unplaced) for port in range(len(times[0]))]
+        port = load.index(max(load))
+        worth = {
+            c: (1 - sum(price * times[c][p] for p, price in prices)) / Fraction(times[c][port])
+            for c in unplaced
+            if times[c][port]
+        }
+        last = min(reversed(worth), key=lambda c: worth[c])
+        prices.append((port, worth[last]))
+        unplaced.remove(last)
+        last_first.append(last)
+    return tuple(reversed(last_first))
+
+
+def test_the_trace_of_sincronias_authors() -> None:
+    """Ten coflows that use all five hosts: the order by prices, and the bound of 4."""
+    coflows = add_flows(AUTHORS_TRACE, 5)
+    times = demand(coflows)
+    answer = order_coflows(times)
+    assert answer.order == order_by_prices(times.astype(int).tolist())
+    assert answer.order[-1] == 2  # 42 of the 47 that host 0 receives: last, by hand
+    total = complete_by_priority(coflows, answer.order).sum()
+    assert answer.bound * (1 - 1e-6) <= total <= 4 * answer.bound
 
 
 @given(COFLOWS)

@@ -99,7 +99,7 @@ def test_srpt_serves_who_has_least_left_not_who_was_smallest() -> None:
 def test_bottleneck_select_scale_iterate_scales() -> None:
     """Coflows A = (5, 0), B = (2, 3), C = (0, 3) at two ports, worked by hand, weights 1.
 
-    A case of ours, not that of Sincronia's paper. Port 0 has most, 7. A has 1/5 there and B 1/2,
+    Cases of Sincronia's authors: the property tests. Port 0 has most, 7. A has 1/5 there and B 1/2,
     so A is last, and B keeps 1 - 2/5. Then port 1 has most, 6: B has (3/5)/3 = 1/5 and C 1/3, so B
     is last but one. Without the scaling B and C would be equal, and C, given last, would go after
     B.

@@ -47,7 +47,7 @@ from weft.control.state.events import (
 )
 from weft.control.state.policy_settings import Settings
 from weft.control.state.programming import build_default_tables, build_plan_tables
-from weft.control.state.state import State
+from weft.control.state.state import PendingConnection, PendingPorts, State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
@@ -482,3 +482,47 @@ def replace_time(event: Event) -> Event:
 def test_the_fabrics_of_these_laws_have_the_hosts_that_they_name(random: Random) -> None:
     fabric = drawn_fabric(random)
     assert {fabric.nodes[n].name for n in fabric.hosts} >= set(HOSTS[:4])
+
+
+@examples(200)
+@given(
+    st.lists(
+        st.integers(0, 6)
+        | st.lists(
+            st.tuples(
+                st.sampled_from("ab"),
+                st.sampled_from((-1, 1)),
+                st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True),
+            ),
+            max_size=5,
+        ),
+        max_size=12,
+    )
+)
+def test_ports_that_wait_are_counted_once_the_first_first(
+    steps: list[int | list[tuple[str, int, list[int]]]],
+) -> None:
+    """Beside a queue of ports and their sums: connections come, and some ports are taken.
+
+    What was taken from an earlier value is there again when that value is taken from again.
+    """
+    pending, sums = PendingPorts(), dict[Port, dict[str, int]]()
+    for step in steps:
+        if isinstance(step, int):
+            counts, rest = pending.take(step)
+            taken = [sums.pop(port) for port in list(sums)[:step]]
+            assert list(counts.values()) == taken
+            assert pending.take(step) == (counts, rest)
+            assert (rest is None) == (not sums)
+            pending = rest or PendingPorts()
+            continue
+        connections = []
+        for application, change, numbers in step:
+            ports = tuple(Port(0, number) for number in numbers)
+            path = ConnectionPath(application=application, ports=ports)
+            connections.append(PendingConnection(path, change, None))
+            for port in ports:
+                by_name = sums.setdefault(port, {})
+                by_name[application] = by_name.get(application, 0) + change
+        pending = pending.add(connections)
+    assert pending.take(None) == (sums, None)

@@ -100,13 +100,14 @@ class EdgeWatch:
         with self._lock:
             state, changed, self._changed = self._state, self._changed, set()
         started_s = self._clock()
-        if self._admissions is None or not self._admissions.is_of(state):
-            self._admissions = None if state.paths is None else Admissions(state, self._admissions)
-        elif not changed or not self._admissions.count_changes(state, changed):
+        before = self._admissions
+        if before is None or not before.is_of(state):
+            self._admissions = None if state.paths is None else Admissions(state, before)
+        elif not changed or not before.count_changes(state, changed):
             return False
         self._build_s = self._clock() + (self._clock() - started_s) * (1 - _PART) / _PART
         rules = None if self._admissions is None else self._admissions.build_rules()
-        is_new = rules != self._rules
+        is_new = self._admissions is before or rules != self._rules
         if self._admissions is not None:
             self._note_draining(self._admissions.take_ended())
         self._rules = rules

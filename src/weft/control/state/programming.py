@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
 
 from weft.control.policy.plan import Plan, PortPlan, shift_counts
 from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.control.state.events import RevisionRow
 from weft.control.state.policy_settings import Settings, min_queue_units
-from weft.control.state.state import PendingCounts, State, Step
+from weft.control.state.state import State, Step
 from weft.fabric import Port
 from weft.switches import Ability, Lane, PortName, Tables
 
@@ -34,13 +33,10 @@ def settle(state: State, cause: str = "", max_ports: int | None = None) -> Step:
         return Step(state=state)
     assert state.plan is not None, "a connection belongs to an application with a model"
     assert state.paths is not None, "a connection with ports has a path"
-    waiting = state.pending_counts()
-    counts = dict(islice(waiting.items(), max_ports))
-    for port in counts:
-        del waiting[port]
+    counts, waiting = state.collect_pending().take(max_ports)
     plan = shift_counts(state.plan, counts)
     names = [state.paths.names[port] for port in counts if _is_solved_again(state.plan, plan, port)]
-    settled = replace(state, plan=plan, pending=PendingCounts(waiting) if waiting else None)
+    settled = replace(state, plan=plan, pending=waiting)
     return reprogram(settled, names, cause or _describe_cause(counts))
 
 

@@ -10,7 +10,7 @@ that a burst of them is solved once. `weft.control.state.step` changes it. Entry
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Generic, TypeVar
@@ -105,11 +105,53 @@ class MissingPath:
         return self.reason
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCounts:
-    """Connections that the plan does not count yet (negative: still counts), by application."""
+# An application's connections at a port: +1 for one that the plan does not count yet, -1 for one
+# that it still counts. The latest first, and what came before it: none is copied to add one.
+PortChanges = tuple[str, int, "PortChanges | None"]
 
-    by_port: Mapping[Port, Mapping[str, int]]
+
+@dataclass(frozen=True, slots=True)
+class PendingPorts:
+    """What the plan does not count yet, and its ports in parts, those that waited longest first.
+
+    Thousands of ports may wait while more connections come; so nothing here is copied whole.
+    """
+
+    changes: Map[Port, PortChanges] = field(default_factory=Map)
+    ports: tuple[tuple[Port, ...], ...] = ()
+
+    def add(self, connections: Iterable[PendingConnection]) -> PendingPorts:
+        changes, new_ports = self.changes.mutate(), list[Port]()
+        for pending in connections:
+            application, change = pending.connection.application, pending.change
+            for port in pending.connection.ports:
+                earlier = changes.get(port)
+                if earlier is None:
+                    new_ports.append(port)
+                changes[port] = (application, change, earlier)
+        ports = (*self.ports, tuple(new_ports)) if new_ports else self.ports
+        return PendingPorts(changes.finish(), ports)
+
+    def take(self, most: int | None) -> tuple[dict[Port, dict[str, int]], PendingPorts | None]:
+        """The counts of the ports that waited longest, at most so many, and what still waits."""
+        changes, counts = self.changes.mutate(), dict[Port, dict[str, int]]()
+        room = len(self.changes) if most is None else most
+        waiting: list[tuple[Port, ...]] = []
+        for part in self.ports:
+            counts |= {port: sum_changes(changes.pop(port)) for port in part[:room]}
+            if room < len(part):
+                waiting.append(part[room:])
+            room = max(0, room - len(part))
+        return counts, PendingPorts(changes.finish(), tuple(waiting)) if waiting else None
+
+
+def sum_changes(changes: PortChanges | None) -> dict[str, int]:
+    """How many connections more each application has at a port."""
+    counts: dict[str, int] = {}
+    while changes is not None:
+        application, change, changes = changes
+        counts[application] = counts.get(application, 0) + change
+    return counts
 
 
 class PendingConnection(Struct, frozen=True):
@@ -120,7 +162,7 @@ class PendingConnection(Struct, frozen=True):
     earlier: Pending | None
 
 
-Pending = PendingConnection | PendingCounts
+Pending = PendingConnection | PendingPorts
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: `evolve` copies all fields at once
@@ -181,23 +223,14 @@ class State:
         assert self.plan is not None, "an application with a model has a plan"
         return self.plan.policy.level_of[name]
 
-    def pending_counts(self) -> dict[Port, Mapping[str, int]]:
-        """All that is pending, by port; ports that have waited longest first."""
+    def collect_pending(self) -> PendingPorts:
+        """All that is pending, by port."""
         latest_first: list[PendingConnection] = []
         pending = self.pending
         while isinstance(pending, PendingConnection):
             latest_first.append(pending)
             pending = pending.earlier
-        counts = {} if pending is None else dict(pending.by_port)
-        copies: dict[Port, dict[str, int]] = {}
-        for change in reversed(latest_first):
-            application, by = change.connection.application, change.change
-            for port in change.connection.ports:
-                by_name = copies.get(port)
-                if by_name is None:
-                    by_name = counts[port] = copies[port] = dict(counts.get(port, ()))
-                by_name[application] = by_name.get(application, 0) + by
-        return counts
+        return (pending or PendingPorts()).add(reversed(latest_first))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

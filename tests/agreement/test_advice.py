@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from weft.studies.efa.efa_advice import ADVICE, MIB, Fabric, advise_on_tables
+from weft.studies.efa.efa_text import ADVICE, MIB, Fabric, advise_on_tables
 from weft.studies.published import find_statement
 from weft.studies.study import run_study
 from weft.tune.rules.advice import advise

@@ -7,7 +7,7 @@ import pytest
 
 from weft.studies import run_study
 from weft.studies.efa import ADVICE, EFA, INTERFACES, TEXT
-from weft.studies.efa.efa_latency import C8
+from weft.studies.efa.efa_tables import C8
 from weft.studies.published import find_table, table_names
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from weft.studies.efa.efa_advice import ADVICE
-from weft.studies.efa.efa_latency import C1, C6, C7, C8, C9
-from weft.studies.efa.efa_text import TEXT
-from weft.studies.efa.efa_throughput import C2, C3, C4, C5, C10
+from weft.studies.efa.efa_tables import C1, C2, C3, C4, C5, C6, C7, C8, C9, C10
+from weft.studies.efa.efa_text import ADVICE, TEXT
 from weft.studies.study import EFA_PAPER, Study, experiment_only
 
 INTERFACES = experiment_only(

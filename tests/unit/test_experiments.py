@@ -32,7 +32,7 @@ from weft.studies.experiment import (
     rounds_panel,
     with_experiment,
 )
-from weft.studies.fdr.fdr_model import KI, MI, throughput
+from weft.studies.fdr.fdr_studies import KI, MI, throughput
 from weft.studies.points import Point, RunContext
 from weft.studies.run_studies import STUDIES
 

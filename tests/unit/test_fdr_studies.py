@@ -11,8 +11,16 @@ from weft.measure.tests.transfer import TRANSFER
 from weft.records import Series
 from weft.studies import Result, Study, run_study
 from weft.studies.fdr import FDR
-from weft.studies.fdr.fdr_model import KI, MI, OURS, SERVED, SIZES, TURNAROUND_US, throughput
-from weft.studies.fdr.fdr_studies import count_lines
+from weft.studies.fdr.fdr_studies import (
+    KI,
+    MI,
+    OURS,
+    SERVED,
+    SIZES,
+    TURNAROUND_US,
+    count_lines,
+    throughput,
+)
 from weft.studies.points import RunContext
 from weft.studies.published import read_statements
 

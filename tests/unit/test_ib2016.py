@@ -11,7 +11,7 @@ from weft.model.fit import ErrorSummary
 from weft.plot import to_svg
 from weft.records import Series
 from weft.studies.ib2016 import IB2016
-from weft.studies.ib2016.send_latency import TABLE1
+from weft.studies.ib2016.send import TABLE1
 from weft.studies.published import find_statement, find_table
 from weft.studies.report import study_figures, study_table
 from weft.studies.study import Result, run_study

@@ -315,3 +315,5 @@ TABLE8 = _latency_study(
         ),
     ),
 )
+
+TABLES_5_TO_8 = (TABLE5, TABLE6, TABLE7, TABLE8)

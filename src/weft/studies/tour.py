@@ -23,7 +23,7 @@ from pathlib import Path
 from weft.plot import Section, render_report
 from weft.records import Record, describe_run, read_records
 from weft.studies.report import short_table, study_section, summarise_rows
-from weft.studies.rperf.many_to_one import FIG7A, FIG10, FIG11, FIG12, FIG13
+from weft.studies.rperf.rperf_figures import FIG7A, FIG10, FIG11, FIG12, FIG13
 from weft.studies.saba.cohort import RECORDED
 from weft.studies.study import Result, Study, run_study, study_records
 

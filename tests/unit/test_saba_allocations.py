@@ -10,14 +10,18 @@ from weft.sensitivity.application import PAPER_SHARES
 from weft.sensitivity.trace import estimate
 from weft.simulate import scenario_from
 from weft.studies.saba.evaluation.allocations import (
+    AMONG,
+    BESIDE_ONE,
     EQ_4_2,
     EQUAL,
     FABRIC_WIDE,
     LENDING,
     LIGHT,
     PLACEBO,
+    PROBED,
     ROUGH,
     RULES,
+    build_probe_scenario,
     draw_alike,
     draw_load,
     draw_oversubscribed,
@@ -30,7 +34,6 @@ from weft.studies.saba.evaluation.allocations import (
 )
 from weft.studies.saba.evaluation.cluster import list_flows
 from weft.studies.saba.evaluation.judgement import compare_ways
-from weft.studies.saba.evaluation.latency_probe import AMONG, BESIDE_ONE, PROBED, build_scenario
 from weft.studies.saba.workloads import read_testbed
 
 
@@ -97,7 +100,7 @@ def test_placement_spreads_what_it_is_asked_to() -> None:
 
 @pytest.mark.parametrize("rule", PROBED)
 def test_the_probe_has_a_lane_of_high_priority_unless_it_is_among_the_jobs(rule: str) -> None:
-    scenario = build_scenario(rule, 1, "1 ms")
+    scenario = build_probe_scenario(rule, 1, "1 ms")
     scenario_from(scenario)
     lanes = scenario["fabric"]["lanes"]
     assert lanes == {AMONG: 1, BESIDE_ONE: 2}.get(rule, 9)

@@ -38,8 +38,14 @@ from weft.studies.saba.evaluation.judgement import (
     judge_regime,
     judge_regimes,
 )
-from weft.studies.saba.evaluation.regimes import evaluate
-from weft.studies.saba.evaluation.ways import BY_SIZE, WAYS, Knowledge, simulate_alone, simulate_way
+from weft.studies.saba.evaluation.ways import (
+    BY_SIZE,
+    WAYS,
+    Knowledge,
+    evaluate,
+    simulate_alone,
+    simulate_way,
+)
 from weft.studies.saba.priority_order import order_coflows
 from weft.studies.saba.speedup_cases import RecordedCase, Size
 from weft.studies.saba.speedups import SPEEDUP_BUILDERS, SPEEDUPS

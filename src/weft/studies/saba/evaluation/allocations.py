@@ -3,7 +3,13 @@
 Each job has a lane of its own at every port, so that rules differ in the weights alone. Beside
 Eq. 4.2 and its kin there are weights by size: a job counts 1 / s^p, with s the time for which its
 bytes alone would fill the busiest port, as a counter or one run says it; no sensitivity is known.
-Entry points: `RULES`, `REGIMES`, `evaluate_rules`, `place_jobs`. Units: s, bytes.
+
+A probe beside the jobs, packet by packet, asks whether a latency lane is protected, whatever their
+weights. Eight jobs loop on eight hosts of a switch with virtual output queues; their messages are
+shrunk, so that milliseconds show many of them. A ping-pong of 64 bytes runs in a lane of high
+priority, or among them. Buffers are equal in total.
+Entry points: `RULES`, `REGIMES`, `evaluate_rules`, `place_jobs`; `PROBED`, `probe_latency`.
+Units: s, bytes; of the probe us.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import exp, log
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +32,11 @@ from weft.control.policy.port_policy import Htb, PortPolicy
 from weft.errors import InputError
 from weft.fabric import Port
 from weft.jobs import Job
+from weft.records import Distribution
 from weft.sensitivity.application import Application
 from weft.sensitivity.model import Hinges
 from weft.sensitivity.trace import Trace, estimate
+from weft.simulate import scenario_from, simulate
 from weft.studies.saba.evaluation.cluster import (
     PROFILED_NODES,
     RATE_BPS,
@@ -42,22 +51,22 @@ from weft.studies.saba.evaluation.cluster import (
     draw_favourable,
     draw_scale,
     draw_testbed,
-    list_flows,
     resize_job,
 )
 from weft.studies.saba.evaluation.judgement import Evaluation
 from weft.studies.saba.evaluation.ways import (
-    DEGREE,
     WAYS,
     Knowledge,
+    build_knowledge,
+    count_bytes,
+    find_busiest_s,
     profile_jobs,
     profile_testbed,
-    select_models,
     simulate_alone,
     simulate_way,
 )
 from weft.studies.saba.live.cells import WORKLOADS, build_job, draw_workloads
-from weft.studies.saba.workloads import profile_job, read_testbed
+from weft.studies.saba.workloads import describe_job, profile_job, read_testbed
 
 EQUAL, ONE_LANE, EQ_4_2, TRACED, LENDING, FABRIC_WIDE = (
     "equal",
@@ -102,27 +111,23 @@ class JobFacts:
     @property
     def stated_bytes(self) -> Floats:
         """What an instance of each job sends, as its user would state it."""
-        return np.array([_count_bytes(job) for job in self.setup.jobs])
+        return np.array([count_bytes(job) for job in self.setup.jobs])
 
     @property
     def profiled_bytes(self) -> Floats:
         """The same of the profiled job, whatever the data, length and nodes of this one."""
         if not self.setup.is_synthetic:
             testbed = read_testbed()
-            return np.array([_count_bytes(testbed[name].job) for name in self.setup.workloads])
+            return np.array([count_bytes(testbed[name].job) for name in self.setup.workloads])
         kinds = _list_kinds(self.setup)
         if kinds is None:
             return self.stated_bytes
-        return np.array([_count_bytes(_build_profiled(kind)) for kind in kinds])
-
-
-def _count_bytes(job: Job) -> float:
-    return float((job.loops or 1) * sum(stage.volume_bytes for stage in job.stages))
+        return np.array([count_bytes(_build_profiled(kind)) for kind in kinds])
 
 
 def measure_sizes(setup: SetUp, flows: Flows) -> Floats:
     per_flow = [
-        _count_bytes(job) / max(1, len(hosts) - 1)
+        count_bytes(job) / max(1, len(hosts) - 1)
         for job, hosts in zip(setup.jobs, setup.hosts, strict=True)
     ]
     return np.asarray(
@@ -377,32 +382,18 @@ def evaluate_rules(draw: Draw, seeds: Sequence[int], rules: Sequence[str]) -> Ev
         workloads=tuple(each.setup.workloads for each in facts),
         completions={rule: tuple(simulate_rule(rule, each) for each in facts) for rule in rules},
         alone=tuple(simulate_alone(each.setup) for each in facts),
-        busiest_s=tuple(_find_busiest_s(each) for each in facts),
+        busiest_s=tuple(find_busiest_s(each.setup, each.flows) for each in facts),
     )
-
-
-def _find_busiest_s(facts: JobFacts) -> float:
-    per_flow = [
-        _count_bytes(job) / max(1, len(hosts) - 1)
-        for job, hosts in zip(facts.setup.jobs, facts.setup.hosts, strict=True)
-    ]
-    return float((np.array(per_flow) @ facts.flows.counts / facts.flows.capacity).max())
 
 
 def learn(setup: SetUp) -> JobFacts:
     """The set-up with what profiles say of its workloads."""
     profiled = _profile(setup)
-    models = select_models(profiled, DEGREE)
-    flows = list_flows(setup)
-    knowledge = Knowledge(
-        setup=setup,
-        flows=flows,
-        models={name: models[name] for name in dict.fromkeys(setup.workloads)},
-        profiled=models,
-        convex={name: entry.convex.model for name, entry in profiled.items()},
-    )
+    knowledge = build_knowledge(setup, profiled)
     applications = [profiled[name] for name in setup.workloads]
-    return JobFacts(setup=setup, flows=flows, applications=applications, knowledge=knowledge)
+    return JobFacts(
+        setup=setup, flows=knowledge.flows, applications=applications, knowledge=knowledge
+    )
 
 
 def _profile(setup: SetUp) -> Mapping[str, Application]:
@@ -462,3 +453,68 @@ def place_jobs(setup: SetUp, placement: str, applications: Sequence[Application]
         hosts[job] = np.sort(order[: len(setup.hosts[job])])
         carried[hosts[job]] += loads[job]
     return replace(setup, hosts=tuple(hosts))
+
+
+# ---- The latency probe ------------------------------------------------------------------------
+
+PROBED_JOBS, PROBED_LOAD = 8, 4.0
+SHRINK = 1e-5  # of the jobs: iterations of 10 to 100 us
+BUFFER_KIB = 144  # of a port's input, all lanes together
+MOST_WEIGHT = 255  # weight of a VL arbitration entry
+AMONG, BESIDE_ONE = "one lane, probe among the jobs", "one lane, and one of the probe"
+PROBED = (AMONG, BESIDE_ONE, EQUAL, EQ_4_2, LIGHT)
+
+
+def probe_latency(rule: str, *, seed: int = 1, duration: str = "40 ms") -> Distribution:
+    """Round trips of the probe."""
+    record = simulate(scenario_from(build_probe_scenario(rule, seed, duration))).record
+    rtt = record.quantities["probe.rtt"]
+    assert isinstance(rtt, Distribution)
+    return rtt
+
+
+def build_probe_scenario(rule: str, seed: int, duration: str) -> dict[str, Any]:
+    facts = learn(draw_load(seed, count=PROBED_JOBS, load=PROBED_LOAD))
+    is_single = rule in (AMONG, BESIDE_ONE)
+    count = {AMONG: 1, BESIDE_ONE: 2}.get(rule, PROBED_JOBS + 1)
+    jobs = [
+        describe_job(_shrink_job(job))
+        | {"loops": "until the end", "sl": 0 if is_single else number}
+        for number, job in enumerate(facts.setup.jobs)
+    ]
+    fabric = {"topology": "one_switch", "hosts": PROBED_JOBS, "rate": "56 Gb/s", "delay": "50 ns"}
+    probe = {"name": "probe", "kind": "latency", "from": "h0", "to": "h1", "size": "64 B"}
+    return {
+        "name": "latency-probe",
+        "duration": duration,
+        "seed": seed,
+        "fabric": fabric | {"lanes": count},
+        "switch": {"virtual_output_queues": True, "buffer": f"{BUFFER_KIB // count} KiB"},
+        "lanes": _assign_lanes(rule, facts),
+        "job": jobs,
+        "traffic": [probe | {"sl": 0 if rule == AMONG else PROBED_JOBS}],
+    }
+
+
+def _shrink_job(job: Job) -> Job:
+    stages = (
+        replace(
+            stage,
+            compute_ps=round(SHRINK * stage.compute_ps),
+            volume_bytes=max(1, round(SHRINK * stage.volume_bytes)),
+        )
+        for stage in job.stages
+    )
+    return replace(job, stages=tuple(stages))
+
+
+def _assign_lanes(rule: str, facts: JobFacts) -> dict[str, Any]:
+    """A lane for each job with the rule's weight, and one of high priority for the probe."""
+    if rule == AMONG:
+        return {}
+    if rule == BESIDE_ONE:
+        return {"sl2vl": [0] * PROBED_JOBS + [1], "low": [[0, 64]], "high": [[1, 64]]}
+    weights = np.array(RULES[rule](facts, tuple(range(PROBED_JOBS))), dtype=np.float64)
+    entries = np.maximum(1, np.round(MOST_WEIGHT * weights / weights.max())).astype(int).tolist()
+    low = [[lane, weight] for lane, weight in enumerate(entries)]
+    return {"sl2vl": [*range(PROBED_JOBS + 1)], "low": low, "high": [[PROBED_JOBS, 64]]}

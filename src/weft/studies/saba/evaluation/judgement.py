@@ -3,7 +3,8 @@
 G(X, Y) is the geometric mean over jobs of completion under Y over completion under X, paired by
 seed and job. Intervals are 95 %, by bootstrap over whole seeds of the mean log ratio. The rules are
 those of docs/saba-hypotheses.md, written before any run.
-Entry points: `Evaluation`, `compare_ways`, `decompose`, `judge_regime`, `judge_regimes`.
+Entry points: `Evaluation`, `join_evaluations`, `compare_ways`, `decompose`, `judge_regime`,
+`judge_regimes`.
 """
 
 from __future__ import annotations
@@ -80,6 +81,20 @@ class Evaluation:
 
     def _slowdowns(self, way: str) -> list[Floats]:
         return [t / a for t, a in zip(self.completions[way], self.alone, strict=True)]
+
+
+def join_evaluations(parts: Sequence[Evaluation]) -> Evaluation:
+    """The seeds of all parts, which have the same ways."""
+    return Evaluation(
+        seeds=tuple(seed for part in parts for seed in part.seeds),
+        workloads=tuple(names for part in parts for names in part.workloads),
+        completions={
+            way: tuple(times for part in parts for times in part.completions[way])
+            for way in parts[0].completions
+        },
+        alone=tuple(times for part in parts for times in part.alone),
+        busiest_s=tuple(busy for part in parts for busy in part.busiest_s),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

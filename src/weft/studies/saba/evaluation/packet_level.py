@@ -35,14 +35,15 @@ from weft.studies.saba.evaluation.cluster import (
     list_flows,
 )
 from weft.studies.saba.evaluation.judgement import PRODUCT, Evaluation
-from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s
 from weft.studies.saba.evaluation.ways import (
     BY_SIZE,
     JOB_PRIORITIES,
     WAYS,
+    Draw,
     Knowledge,
     Lanes,
     LaneSharing,
+    find_busiest_s,
     order_jobs,
 )
 

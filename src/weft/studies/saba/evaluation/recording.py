@@ -41,8 +41,13 @@ from weft.studies.saba.evaluation.packet_level import (
     simulate_alone_in_packets,
     simulate_way_in_packets,
 )
-from weft.studies.saba.evaluation.regimes import Draw, find_busiest_s
-from weft.studies.saba.evaluation.ways import Knowledge, simulate_alone, simulate_way
+from weft.studies.saba.evaluation.ways import (
+    Draw,
+    Knowledge,
+    find_busiest_s,
+    simulate_alone,
+    simulate_way,
+)
 
 SCALE_RIVALS = ("lane per workload", "Homa", "Sincronia")  # of Fig. 4.18a
 QUEUE_WAYS = ("Saba, 2 queues", "Saba, 4 queues", "Saba, 16 queues")  # beside Saba, which has 8

@@ -2,8 +2,10 @@
 
 A way programs the lanes of all ports when a job begins or finishes, or when one begins or ceases
 to send. Saba's levels, queues and weights come from `weft.control.policy`; Sincronia's order from
-`weft.studies.saba.priority_order`. Entry points: `WAYS`, `Knowledge`, `LaneSharing`,
-`simulate_way`. Units: s, bytes.
+`weft.studies.saba.priority_order`. A regime is a set-up for every seed; `evaluate` runs every way
+on each, with what the profiler learned.
+Entry points: `WAYS`, `Knowledge`, `LaneSharing`, `simulate_way`, `learn`, `evaluate`.
+Units: s, bytes.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from weft.studies.saba.evaluation.cluster import (
     list_flow_bytes,
     list_flows,
 )
+from weft.studies.saba.evaluation.judgement import Evaluation
 from weft.studies.saba.priority_order import assign_priorities, order_coflows
 from weft.studies.saba.workloads import profile_job, read_testbed
 
@@ -47,6 +50,7 @@ DEGREE = 3
 BY_SIZE = "by size, 8 queues"
 
 Lanes = NDArray[np.uint8]  # by job and port
+Draw = Callable[[int], SetUp]  # the set-up of a seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -488,3 +492,69 @@ def select_models(
 ) -> dict[str, Sensitivity]:
     """The polynomial of that degree of each workload, as the thesis fits them."""
     return {name: entry.paper[degree - 1].model for name, entry in applications.items()}
+
+
+def learn(setup: SetUp, degree: int = DEGREE) -> Knowledge:
+    """Profile the workloads of a set-up, and fit their models."""
+    profiled = profile_jobs(setup.jobs) if setup.is_synthetic else profile_testbed()
+    return build_knowledge(setup, profiled, degree)
+
+
+def build_knowledge(
+    setup: SetUp, profiled: Mapping[str, Application], degree: int = DEGREE
+) -> Knowledge:
+    """The set-up with what the profiles of its workloads say."""
+    models = select_models(profiled, degree)
+    return Knowledge(
+        setup=setup,
+        flows=list_flows(setup),
+        models={name: models[name] for name in dict.fromkeys(setup.workloads)},
+        profiled=models,
+        convex={name: entry.convex.model for name, entry in profiled.items()},
+    )
+
+
+# ---- Regimes ----------------------------------------------------------------------------------
+
+
+def evaluate(
+    draw: Draw,
+    seeds: Sequence[int],
+    ways: Sequence[str],
+    *,
+    degree: int = DEGREE,
+    progress: Callable[[float], None] | None = None,
+) -> Evaluation:
+    """Completion of every job in every set-up under every way, and alone."""
+    setups = [draw(seed) for seed in seeds]
+    runs: dict[str, list[np.ndarray]] = {way: [] for way in ways}
+    alone, busiest = [], []
+    for number, setup in enumerate(setups):
+        knowledge = learn(setup, degree)
+        alone.append(simulate_alone(setup))
+        busiest.append(find_busiest_s(setup, knowledge.flows))
+        for way in ways:
+            runs[way].append(simulate_way(way, knowledge))
+        if progress:
+            progress((number + 1) / len(setups))
+    return Evaluation(
+        seeds=tuple(seeds),
+        workloads=tuple(setup.workloads for setup in setups),
+        completions={way: tuple(times) for way, times in runs.items()},
+        alone=tuple(alone),
+        busiest_s=tuple(busiest),
+    )
+
+
+def count_bytes(job: Job) -> float:
+    """Bytes that a job sends in all its loops."""
+    return float((job.loops or 1) * sum(stage.volume_bytes for stage in job.stages))
+
+
+def find_busiest_s(setup: SetUp, flows: Flows) -> float:
+    """How long the port with the most bytes needs for them."""
+    per_flow = [
+        count_bytes(job) / max(1, len(hosts) - 1)
+        for job, hosts in zip(setup.jobs, setup.hosts, strict=True)
+    ]
+    return float((np.array(per_flow) @ flows.counts / flows.capacity).max())

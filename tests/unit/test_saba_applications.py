@@ -10,9 +10,9 @@ from statistics import fmean
 
 import numpy as np
 import pytest
+from weft.corun.outcome import Mean, compute_outcome
 
 from weft.cli import main
-from weft.corun.outcome import Mean, compute_outcome
 from weft.corun.rounds import ALONE, EQUAL, LEND, ONE, WEFT, Plan, build_record, build_schemes
 from weft.plot.style import figure
 from weft.sensitivity.application import Application, Profile, Run, fit_application
@@ -29,8 +29,7 @@ from weft.studies.saba.changed_conditions import (
     build_fig4_6,
 )
 from weft.studies.saba.cohort import Cohort, user_cohort
-from weft.studies.saba.completion_times import build_fig3_3, least_utilisation
-from weft.studies.saba.slowdown_by_share import build_fig3_1
+from weft.studies.saba.slowdown_by_share import build_fig3_1, build_fig3_3, least_utilisation
 from weft.studies.saba.stated_values import TIMED, find_times, split_times
 from weft.studies.saba.workload_pair import (
     CoRun,

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from weft.studies.saba.calculation_time import FIG4_19
 from weft.studies.saba.changed_conditions import FIG4_5, FIG4_6, build_fig4_5, build_fig4_6
 from weft.studies.saba.cohort import Cohort
-from weft.studies.saba.completion_times import FIG3_3, build_fig3_3
 from weft.studies.saba.live_runs import LIVE
 from weft.studies.saba.model_fits import FIG4_3, FIG4_4, build_fig4_4
 from weft.studies.saba.priority_levels import FIG4_7, FIG4_8, FIG4_9, build_fig4_7
-from weft.studies.saba.slowdown_by_share import FIG3_1, build_fig3_1
+from weft.studies.saba.slowdown_by_share import FIG3_1, FIG3_3, build_fig3_1, build_fig3_3
 from weft.studies.saba.speedups import SPEEDUPS
 from weft.studies.saba.workload_pair import FIG3_2, build_fig3_2
 from weft.studies.study import Study

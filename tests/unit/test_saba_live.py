@@ -12,32 +12,30 @@ from weft.plot.style import figure
 from weft.records import Provenance, Record, RecordWriter, Scalar, Series
 from weft.sensitivity.model import Hinges
 from weft.studies import run_study
-from weft.studies.saba.live import port_ways
+from weft.studies.saba.live import cells
 from weft.studies.saba.live.__main__ import main
 from weft.studies.saba.live.campaign import LATE, _SetUp, find_complete_seeds, list_needed_ways
 from weft.studies.saba.live.cells import (
-    CELLS,
-    LONG_WAYS,
-    PROFILE_S,
-    RATE_BPS,
-    SPARK,
-    WORKLOADS,
-    DrawnJob,
-    build_job,
-    draw,
-)
-from weft.studies.saba.live.port_ways import (
     CAPS,
+    CELLS,
     EQUAL,
     LENDING,
     LIVE_WAYS,
+    LONG_WAYS,
     ONE,
     PLACEBO,
+    PROFILE_S,
     PROFILE_SIZE,
+    RATE_BPS,
     SABA,
     SIZE,
+    SPARK,
     SRPT,
+    WORKLOADS,
+    DrawnJob,
+    build_job,
     build_live_queues,
+    draw,
     list_ways,
     order_by_bytes_left,
     permute_models,
@@ -262,4 +260,4 @@ def test_an_unknown_cell_is_refused(tmp_path, capsys) -> None:  # type: ignore[n
 def test_sixteen_jobs_fit_the_priorities_and_marks() -> None:
     queues = build_live_queues(SRPT, [1 / 16] * 16, order_by_bytes_left(range(16)))
     assert len(queues) == 17
-    assert max(q.priority or 0 for q in queues) < port_ways.PRIORITIES
+    assert max(q.priority or 0 for q in queues) < cells.PRIORITIES

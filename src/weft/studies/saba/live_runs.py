@@ -46,9 +46,10 @@ from weft.studies.saba.live.campaign import (
     list_needed_ways,
     read_profiles,
 )
-from weft.studies.saba.live.cells import CELLS, DURATION_S, Cell
-from weft.studies.saba.live.port_ways import (
+from weft.studies.saba.live.cells import (
     CAPS,
+    CELLS,
+    DURATION_S,
     EQUAL,
     LENDING,
     LIVE_WAYS,
@@ -58,6 +59,7 @@ from weft.studies.saba.live.port_ways import (
     SABA,
     SIZE,
     SRPT,
+    Cell,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.table_curves import COLOURS, name_axes

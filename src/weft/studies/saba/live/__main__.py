@@ -13,8 +13,7 @@ from pathlib import Path
 
 from weft.errors import InputError
 from weft.studies.saba.live.campaign import build_wiring, profile_workloads, run_campaign
-from weft.studies.saba.live.cells import APPLICATIONS, CELLS, WORKLOADS
-from weft.studies.saba.live.port_ways import WAYS
+from weft.studies.saba.live.cells import APPLICATIONS, CELLS, WAYS, WORKLOADS
 from weft.studies.saba.live.rounds import keep_testbed, take_precedence
 
 

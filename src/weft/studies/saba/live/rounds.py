@@ -38,7 +38,7 @@ from weft.host.testbed.wiring import Wiring
 from weft.jobs import Job
 from weft.measure.run_jobs import Site, open_testbed_site, run_jobs
 from weft.records import Distribution, Scalar
-from weft.studies.saba.live.port_ways import SRPT, build_live_queues, order_by_bytes_left
+from weft.studies.saba.live.cells import SRPT, build_live_queues, order_by_bytes_left
 
 SAMPLE_S = 0.2
 TICK_S, SPARE_S = 0.01, 0.005

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 
 from weft.jobs import Job, read_job
 from weft.sensitivity.application import PAPER_SHARES
-from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
-from weft.studies.saba.port_bound import (
+from weft.studies.saba.workloads import (
     bound_slowdown,
+    complete_s,
+    fit_mix,
     highest_r_squared,
     is_reachable,
     select_reachable,
 )
-from weft.studies.saba.workloads import complete_s, fit_mix
 from weft.toml_table import Table
 
 RATE_BPS = 1e9

@@ -95,7 +95,7 @@ def test_stated_slowdowns_are_those_of_the_published_tables() -> None:
 
 
 def test_every_stated_slowdown_is_met_but_one_that_no_port_gives() -> None:
-    """Of logistic regression the text has 3.4 with 25 % and 4.5 with 10 %; see port_bound."""
+    """Of logistic regression the text has 3.4 with 25 % and 4.5 with 10 %; see the volume bound."""
     missed = [
         (workload.name, stated.share)
         for workload in TEN.values()

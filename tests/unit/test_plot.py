@@ -20,9 +20,8 @@ from weft.plot import (
     to_svg,
     topology,
 )
-from weft.plot.draw_quantity import curves, percentile_label
+from weft.plot.drawings import Graph, curves, group_hosts, layout, percentile_label, split_layers
 from weft.plot.style import label_log_axis
-from weft.plot.topology import Graph, group_hosts, layout, split_layers
 from weft.records import Distribution, Histogram, Series
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from weft.plot import Section, render_report
-from weft.plot.draw_quantity import sweep as draw_sweep
+from weft.plot.drawings import colour_of
+from weft.plot.drawings import sweep as draw_sweep
 from weft.plot.html_page import row_table
 from weft.plot.report import MOST_TABLES
 from weft.plot.report_figures import (
@@ -19,7 +20,6 @@ from weft.plot.report_figures import (
     split_lines,
 )
 from weft.plot.style import figure
-from weft.plot.topology import colour_of
 from weft.records import (
     Distribution,
     Histogram,

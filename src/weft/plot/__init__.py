@@ -4,7 +4,7 @@ A drawing function draws one quantity on given axes; `figure` makes styled axes,
 `to_png` files of them, `render_report` a whole page.
 """
 
-from weft.plot.draw_quantity import (
+from weft.plot.drawings import (
     PublishedPoint,
     cdf,
     cdf_tail,
@@ -12,10 +12,10 @@ from weft.plot.draw_quantity import (
     quantile_bars,
     series,
     sweep,
+    topology,
 )
 from weft.plot.report import Section, render_report
 from weft.plot.style import figure, to_png, to_svg
-from weft.plot.topology import topology
 
 __all__ = [
     "PublishedPoint",

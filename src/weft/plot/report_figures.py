@@ -13,10 +13,9 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
-from weft.plot.draw_quantity import cdf, cdf_tail, curves, series, sweep
+from weft.plot.drawings import cdf, cdf_tail, curves, series, sweep, topology
 from weft.plot.html_page import Markup, escape, join, paragraph, picture, pictures
 from weft.plot.style import HEIGHT_IN, WIDTH_IN, figure, to_svg
-from weft.plot.topology import topology
 from weft.records.record_text import REPETITION, differing_settings, is_flow_quantity
 from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar, Series, Topology
 from weft.records.statistic import statistic

@@ -32,7 +32,7 @@ from weft.fabric import (
     write_lft,
     write_toml,
 )
-from weft.fabric.ibnetdiscover import read_iblinkinfo
+from weft.fabric.subnet_dumps import read_iblinkinfo
 from weft.toml_table import Table
 
 DATA = Path(__file__).parent.parent / "data" / "fabric"

@@ -6,7 +6,7 @@ import pytest
 
 from weft.errors import InputError
 from weft.fabric import LinkRate, PlainRate, link_rate
-from weft.fabric.links import SPEEDS, WIDTHS, format_time
+from weft.fabric.fabric import SPEEDS, WIDTHS, format_time
 from weft.units import parse_time
 
 # Table 1, "Signal and Data Rates Achieved by InfiniBand in Gbps", of the 2016 study of

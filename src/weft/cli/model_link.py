@@ -18,7 +18,7 @@ from weft.cli.model_fit import (
 )
 from weft.errors import InputError
 from weft.fabric import link_rate
-from weft.fabric.links import SPEEDS
+from weft.fabric.fabric import SPEEDS
 from weft.measure.settings.values import (
     choice_reader,
     integer_reader,

@@ -1,10 +1,17 @@
 """What a fabric is: nodes, ports, links, lanes, routes; topologies, routings and readers."""
 
-from weft.fabric.fabric import Fabric, Link, Node, Port, Routes, with_addresses
+from weft.fabric.fabric import (
+    Fabric,
+    Link,
+    LinkRate,
+    Node,
+    PlainRate,
+    Port,
+    Routes,
+    link_rate,
+    with_addresses,
+)
 from weft.fabric.fabric_files import add_routes, build_topology, read_fabric, read_toml, write_toml
-from weft.fabric.ibnetdiscover import read_ibnetdiscover, write_ibnetdiscover
-from weft.fabric.lft import read_lft, write_lft
-from weft.fabric.links import LinkRate, PlainRate, link_rate
 from weft.fabric.routing import (
     ROUTINGS,
     check_reach,
@@ -17,6 +24,7 @@ from weft.fabric.routing import (
     up_down,
 )
 from weft.fabric.soundness import check_fabric, describe_cycle, find_cycle
+from weft.fabric.subnet_dumps import read_ibnetdiscover, read_lft, write_ibnetdiscover, write_lft
 from weft.fabric.topology import (
     TOPOLOGIES,
     back_to_back,

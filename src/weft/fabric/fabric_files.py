@@ -31,12 +31,21 @@ from os import PathLike
 from pathlib import Path
 
 from weft.errors import InputError, locate_errors
-from weft.fabric.fabric import MAX_PORTS, MAX_UNICAST_LID, Fabric, Kind, Link, Node, Port, Routes
-from weft.fabric.ibnetdiscover import read_iblinkinfo, read_ibnetdiscover
-from weft.fabric.lft import HEADING, read_lft
-from weft.fabric.links import format_time, link_rate
+from weft.fabric.fabric import (
+    MAX_PORTS,
+    MAX_UNICAST_LID,
+    Fabric,
+    Kind,
+    Link,
+    Node,
+    Port,
+    Routes,
+    format_time,
+    link_rate,
+)
 from weft.fabric.routing import route
 from weft.fabric.soundness import MAX_LANES, check_fabric
+from weft.fabric.subnet_dumps import HEADING, read_iblinkinfo, read_ibnetdiscover, read_lft
 from weft.fabric.topology import TOPOLOGIES
 from weft.toml_table import Table, parse_toml, read_text
 from weft.units import parse_time

@@ -17,8 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import InputError
-from weft.fabric.fabric import MAX_PORTS, MAX_UNICAST_LID, Fabric, Link, Node, Port, Routes
-from weft.fabric.links import link_rate
+from weft.fabric.fabric import (
+    MAX_PORTS,
+    MAX_UNICAST_LID,
+    Fabric,
+    Link,
+    Node,
+    Port,
+    Routes,
+    link_rate,
+)
 
 MAX_LANES = 15
 MAX_DELAY_PS = 10**12
@@ -209,17 +217,14 @@ def _check_group(where: str, fabric: Fabric, switch: int, group: tuple[int, ...]
     linked = fabric.neighbors(switch)
     for port in group:
         if port not in linked:
+            ports = ", ".join(map(str, linked)) or "none"
             raise InputError(
-                f"{_at(where, fabric, Port(switch, port))}",
-                f"a route leaves here, but the linked ports are {_ranges(linked)}",
+                _at(where, fabric, Port(switch, port)),
+                f"a route leaves here, but the linked ports are {ports}",
                 "route over linked ports",
             )
     if not group:
         raise InputError(f"{where} routes", "an empty group of ports", "use -1 for unreachable")
-
-
-def _ranges(ports: Iterable[int]) -> str:
-    return ", ".join(map(str, ports)) or "none"
 
 
 def find_slow_links(fabric: Fabric) -> tuple[str, ...]:

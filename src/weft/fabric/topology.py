@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.errors import InputError
-from weft.fabric.fabric import MAX_PORTS, Fabric, Link, Node, Port
-from weft.fabric.links import link_rate
+from weft.fabric.fabric import MAX_PORTS, Fabric, Link, Node, Port, link_rate
 from weft.fabric.routing import route
 from weft.fabric.soundness import check_fabric, check_routes
 from weft.units import parse_time

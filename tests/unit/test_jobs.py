@@ -13,8 +13,18 @@ import pytest
 from weft.cli import main
 from weft.errors import InputError
 from weft.jobs import Job, JobGraph, build_graph, load_job, place_jobs, read_job
-from weft.jobs.job_graph import COMPUTE, RECEIVE, SEND, bound_loop_ps, count_sent_bytes
-from weft.jobs.job_times import MAX_ROWS, JobTimes, build_rows, build_slowdown, describe_jobs
+from weft.jobs.job_graph import (
+    COMPUTE,
+    MAX_ROWS,
+    RECEIVE,
+    SEND,
+    JobTimes,
+    bound_loop_ps,
+    build_rows,
+    build_slowdown,
+    count_sent_bytes,
+    describe_jobs,
+)
 from weft.records import Scalar
 from weft.toml_table import Table
 

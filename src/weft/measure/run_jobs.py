@@ -25,10 +25,10 @@ from weft.errors import InputError
 from weft.host.machine.processes import end_with_parent
 from weft.host.testbed import persistent
 from weft.jobs.job_file import Job, place_jobs
-from weft.jobs.job_graph import build_graph
-from weft.jobs.job_times import (
+from weft.jobs.job_graph import (
     NEVER_PS,
     JobTimes,
+    build_graph,
     build_quantities,
     build_rows,
     build_slowdown,

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from weft._core import FlowList, FlowSpec, Pattern
 from weft.fabric import Fabric
 from weft.jobs import Job, build_graph, place_jobs, read_job
-from weft.jobs.job_graph import COMPUTE, JobGraph, bound_loop_ps
-from weft.jobs.job_times import (
+from weft.jobs.job_graph import (
+    COMPUTE,
     NEVER_PS,
+    JobGraph,
     JobTimes,
+    bound_loop_ps,
     build_quantities,
     build_rows,
     build_slowdown,

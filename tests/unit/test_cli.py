@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from weft.cli.progress import ProgressBar
 
 from weft.cli import _build_warning_printer, main
-from weft.cli.progress import ProgressBar
 from weft.records import read_records, write_records
 
 SCENARIO = """
@@ -259,7 +259,7 @@ def test_an_interrupt_that_python_drops_in_a_finalizer_is_raised_again(monkeypat
 
 
 def test_a_killed_worker_is_one_line_and_status_2(scenario, monkeypatch, capsys):
-    monkeypatch.setattr("weft.fleet.parallel.end_only_with_parent", _die)
+    monkeypatch.setattr("weft.fleet.fleet.end_only_with_parent", _die)
     line = error_line(capsys, "simulate", scenario, "--sweep", WINDOWS, "-j", "2")
     assert "small.toml: a process was killed" in line
 

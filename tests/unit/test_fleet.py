@@ -15,24 +15,15 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
+from weft.wire.handshake import Hello, Prove
 
 from weft import __version__
 from weft.errors import InputError
-from weft.fleet import (
-    Coordinator,
-    Fleet,
-    HostCalls,
-    HostLost,
-    Invitation,
-    join,
-    local_fleet,
-    parallel,
-)
-from weft.fleet.coordinator import LOOK_S
+from weft.fleet import Coordinator, Fleet, HostCalls, HostLost, Invitation, join, local_fleet
+from weft.fleet import fleet as fleet_module
+from weft.fleet.coordinator import FROM_COORDINATOR, LOOK_S, Join, Member, Stopped, compare_clocks
 from weft.fleet.fleet import SILENT_S, Worker, _find_lost, _match_workers, choose, dask_fleet
-from weft.fleet.member import FROM_COORDINATOR, Join, Member, Stopped, compare_clocks
 from weft.wire import PROTOCOL, SILENCE_S, connect, encode
-from weft.wire.handshake import Hello, Prove
 
 WAIT_S = 30.0
 
@@ -491,12 +482,12 @@ def test_the_end_of_a_coordinator_closes_its_connections(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_call_has_its_result_and_no_calls_have_none(jobs: int) -> None:
-    calls = [parallel.Call(name=f"call {n}", arguments=(n,)) for n in (3, 5)]
+    calls = [fleet_module.Call(name=f"call {n}", arguments=(n,)) for n in (3, 5)]
     progress: list[float] = []
-    ended = parallel.run_calls(abs, calls, where="here", jobs=jobs, progress=progress.append)
+    ended = fleet_module.run_calls(abs, calls, where="here", jobs=jobs, progress=progress.append)
     assert dict(ended) == {0: 3, 1: 5}
     assert progress == [0.5, 1.0]
-    assert [*parallel.run_calls(abs, [], where="here", jobs=jobs)] == []
+    assert [*fleet_module.run_calls(abs, [], where="here", jobs=jobs)] == []
 
 
 def test_a_lost_host_survives_pickling() -> None:
@@ -548,11 +539,11 @@ def test_a_call_checks_the_version_of_its_worker_and_whether_its_caller_has_left
 ) -> None:
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(distributed, "get_worker", lambda: SimpleNamespace(name="w1"))
-    monkeypatch.setattr(parallel, "_stopped_runs", {"over"})
-    assert parallel._call_in_worker(__version__, "run", abs, -3) == 3
+    monkeypatch.setattr(fleet_module, "_stopped_runs", {"over"})
+    assert fleet_module._call_in_worker(__version__, "run", abs, -3) == 3
     with pytest.raises(InputError, match=rf"w1: has weft {__version__}, and here is 0\.0"):
-        parallel._call_in_worker("0.0", "run", abs, -3)
-    with pytest.raises(parallel.CallStopped):
-        parallel._call_in_worker(__version__, "over", abs, -3)
+        fleet_module._call_in_worker("0.0", "run", abs, -3)
+    with pytest.raises(fleet_module.CallStopped):
+        fleet_module._call_in_worker(__version__, "over", abs, -3)
     with pytest.raises(InputError, match="Dask worker w1: here: wrong"):
-        parallel._call_in_worker(__version__, "run", _fail)
+        fleet_module._call_in_worker(__version__, "run", _fail)

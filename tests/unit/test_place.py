@@ -14,10 +14,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from weft.sensitivity.schedule import Plan
 
 from weft.errors import InputError
 from weft.fleet import HostCalls, HostLost
-from weft.fleet.member import Stopped
+from weft.fleet.coordinator import Stopped
 from weft.host.machine.processes import Times, TreeTimes
 from weft.host.net import namespaces
 from weft.host.net.link_ends import LinkEnd
@@ -29,7 +30,6 @@ from weft.sensitivity.application import Run
 from weft.sensitivity.place import CapRequest, build_cluster_place, build_interface_place
 from weft.sensitivity.profiler import FirstRun, RunLog, forecast_time, remaining_s
 from weft.sensitivity.run_command import ProcessEnd, UsageSeries, build_trace, record_usage
-from weft.sensitivity.schedule import Plan
 
 BOTH = [LinkEnd(None, "eth0"), LinkEnd(None, "lo"), LinkEnd(None, "eth0", receiving=True)]
 

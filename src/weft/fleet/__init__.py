@@ -6,10 +6,18 @@
 other and of the host.
 """
 
-from weft.fleet.coordinator import Coordinator, HostCalls
-from weft.fleet.fleet import Fleet, HostLost, dask_fleet, local_fleet
-from weft.fleet.member import Invitation, Member, join
-from weft.fleet.parallel import Call, check_cluster, check_jobs, check_stopped, run_calls
+from weft.fleet.coordinator import Coordinator, HostCalls, Invitation, Member, join
+from weft.fleet.fleet import (
+    Call,
+    Fleet,
+    HostLost,
+    check_cluster,
+    check_jobs,
+    check_stopped,
+    dask_fleet,
+    local_fleet,
+    run_calls,
+)
 
 __all__ = [
     "Call",

@@ -38,7 +38,7 @@ from weft.fleet import (
     join,
     local_fleet,
 )
-from weft.fleet.member import Stopped
+from weft.fleet.coordinator import Stopped
 from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.client import Channels, LocalServer, open_peer

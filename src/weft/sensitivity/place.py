@@ -19,7 +19,7 @@ from typing import Protocol
 
 from weft.errors import InputError
 from weft.fleet import Coordinator, HostCalls, HostLost, dask_fleet
-from weft.fleet.member import Invitation, Member, Stopped, join
+from weft.fleet.coordinator import Invitation, Member, Stopped, join
 from weft.host.machine.kernel_files import ROOT, read_number
 from weft.host.net import namespaces
 from weft.host.net.caps import ChangedEnds, change_ends

@@ -58,7 +58,7 @@ from weft.switches.linux.agent_connection import (  # noqa: E402
 )
 from weft.wire import Failure, FrameReader  # noqa: E402
 from weft.wire.connection import greet  # noqa: E402
-from weft.wire.frames import FRAME_BYTES  # noqa: E402
+from weft.wire.protocol import FRAME_BYTES  # noqa: E402
 
 INPUTS = int(os.environ.get("WEFT_FUZZ_INPUTS", "20000"))
 SOCKET_INPUTS = int(os.environ.get("WEFT_SOCKET_INPUTS", "1000"))

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
-from weft.wire.handshake import Hello, Prove
 
 from weft import __version__
 from weft.errors import InputError
@@ -24,6 +23,7 @@ from weft.fleet import fleet as fleet_module
 from weft.fleet.coordinator import FROM_COORDINATOR, LOOK_S, Join, Member, Stopped, compare_clocks
 from weft.fleet.fleet import SILENT_S, Worker, _find_lost, _match_workers, choose, dask_fleet
 from weft.wire import PROTOCOL, SILENCE_S, connect, encode
+from weft.wire.protocol import Hello, Prove
 
 WAIT_S = 30.0
 

@@ -20,8 +20,7 @@ from weft.wire import (
     connection,
     set_socket_options,
 )
-from weft.wire.frames import ProtocolError
-from weft.wire.handshake import derive_keys
+from weft.wire.protocol import ProtocolError, derive_keys
 
 TOKEN = b"correct horse battery staple"
 

@@ -7,12 +7,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from weft.measure.peer.messages import FRAME_BYTES, REQUESTS, Bye, Finish, Open
 
 from weft.errors import InputError
-from weft.measure.peer.messages import FRAME_BYTES, REQUESTS, Bye, Finish, Open
 from weft.wire import Beat, Decoder, Failure, FrameReader, ProtocolError, Seal, encode
-from weft.wire.frames import decode
-from weft.wire.handshake import Hello, Welcome
+from weft.wire.protocol import Hello, Welcome, decode
 
 KEY = b"k" * 32
 GREETINGS = Decoder(Hello | Welcome | Failure)

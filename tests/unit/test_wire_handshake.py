@@ -30,8 +30,7 @@ from weft.wire import (
     encode_refusal,
     read_token,
 )
-from weft.wire.frames import Seal
-from weft.wire.handshake import Hello, Prove, Ready, Welcome, derive_keys
+from weft.wire.protocol import Hello, Prove, Ready, Seal, Welcome, derive_keys
 
 TOKEN = b"correct horse battery staple"
 OTHER = b"incorrect horse battery staple"

@@ -35,27 +35,25 @@ from weft.wire.connection import (
     set_socket_options,
     speaks_tls,
 )
-from weft.wire.frames import (
+from weft.wire.protocol import (
     FRAME_BYTES,
+    MAKE_TOKEN,
+    PROTOCOL,
+    TOKEN_VARIABLE,
     Beat,
+    ClientHandshake,
     Decoder,
     Failure,
     ForeignProtocol,
     FrameReader,
+    Keys,
     Message,
     ProtocolError,
     Seal,
-    encode,
-    printable,
-)
-from weft.wire.handshake import (
-    MAKE_TOKEN,
-    PROTOCOL,
-    TOKEN_VARIABLE,
-    ClientHandshake,
-    Keys,
     ServerHandshake,
+    encode,
     encode_refusal,
+    printable,
     read_token,
 )
 

@@ -18,18 +18,21 @@ from collections import deque
 from typing import Generic
 
 from weft.errors import InputError, WeftError
-from weft.wire.frames import (
+from weft.wire.protocol import (
     FRAME_BYTES,
     Beat,
+    ClientHandshake,
     Decoder,
     FrameReader,
+    Keys,
     M,
     Message,
     ProtocolError,
+    ServerHandshake,
     encode,
+    encode_refusal,
     identify_protocol,
 )
-from weft.wire.handshake import ClientHandshake, Keys, ServerHandshake, encode_refusal
 
 BEAT_S = 1.0
 # Six beats: a full queue of a slow port and a timeout of TCP hold one up for a second or two.

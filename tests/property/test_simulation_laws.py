@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.records import Distribution, Record, Scalar
-from weft.records.record_line import to_line
+from weft.records.schema import to_line
 from weft.simulate import Outcome, scenario_from, simulate
 
 HEADER = {"rc": 26, "uc": 26, "ud": 34}

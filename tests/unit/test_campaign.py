@@ -7,7 +7,7 @@ import pytest
 
 from weft.errors import InputError
 from weft.records import Provenance, Record, RecordWriter, note_ending, read_records
-from weft.records.campaign import Campaign, run_campaign
+from weft.records.store import Campaign, run_campaign
 
 
 def record(name: str, *, ending: str = "", step: int = 0) -> Record:
@@ -124,7 +124,7 @@ def test_only_a_full_disk_lets_the_points_run_without_a_file(
     def fail(*_):
         raise InputError("out.jsonl", "cannot be written", "x") from OSError(number, "x")
 
-    monkeypatch.setattr("weft.records.campaign.RecordWriter", fail)
+    monkeypatch.setattr("weft.records.store.RecordWriter", fail)
     runner = Runner()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

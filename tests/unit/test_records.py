@@ -34,8 +34,8 @@ from weft.records import (
     write_records,
     write_text,
 )
-from weft.records.record_line import run_to_line
 from weft.records.record_text import format_table, is_flow_quantity
+from weft.records.schema import run_to_line
 
 
 def distribution(*samples: int, unit: str = "ps") -> Distribution:

@@ -48,14 +48,13 @@ from weft.records import (
     note_ending,
     to_summary_line,
 )
-from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import (
     format_measurement,
     format_simulation,
     format_sweep,
     format_table,
 )
-from weft.records.store import replace_file
+from weft.records.store import Campaign, replace_file, run_campaign
 from weft.units import format_count, format_value
 from weft.wire import read_token
 

@@ -21,8 +21,8 @@ from weft.errors import InputError
 from weft.fleet import check_cluster, check_jobs
 from weft.measure.mpi.trace_program import trace_program
 from weft.records import Record, check_output, note_ending, to_summary_line
-from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_simulation, format_sweep
+from weft.records.store import Campaign, run_campaign
 from weft.simulate.run import MOST_THREADS
 from weft.simulate.sweep import (
     Identity,

@@ -22,7 +22,7 @@ from weft.control.policy.lending import choose_weights, predict_slowdowns
 from weft.errors import InputError
 from weft.host.net.weighted_queues import Queue
 from weft.records import Plain, Provenance, Record, Scalar
-from weft.records.record_line import canonical_json
+from weft.records.schema import canonical_json
 from weft.sensitivity.application import Application
 from weft.sensitivity.model import Hinges
 

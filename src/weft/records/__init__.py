@@ -17,7 +17,6 @@ from weft.records.compare import (
     ignore_settings,
     parse_check,
 )
-from weft.records.record_line import from_line, to_line
 from weft.records.schema import (
     SCHEMA,
     Distribution,
@@ -31,7 +30,9 @@ from weft.records.schema import (
     Series,
     Topology,
     describe_run,
+    from_line,
     note_ending,
+    to_line,
 )
 from weft.records.statistic import export_parquet, flatten, statistic, to_summary_line
 from weft.records.store import (

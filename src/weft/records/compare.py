@@ -22,9 +22,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from weft.errors import InputError
-from weft.records.record_line import canonical_json
 from weft.records.record_text import format_table
-from weft.records.schema import Distribution, Plain, Quantity, Record
+from weft.records.schema import Distribution, Plain, Quantity, Record, canonical_json
 from weft.records.statistic import parse_percentile, statistic, statistic_names, statistic_unit
 from weft.units import convert, format_number, format_value, split_unit
 

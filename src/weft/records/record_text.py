@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from weft.records.record_line import canonical_json
-from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar
+from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar, canonical_json
 from weft.records.statistic import PERCENTILES, statistic, statistic_unit
 from weft.units import (
     choose_unit,

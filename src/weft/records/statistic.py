@@ -14,8 +14,16 @@ from decimal import Decimal
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.records.record_line import canonical_json, record_to_json
-from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar, Series
+from weft.records.schema import (
+    Distribution,
+    Plain,
+    Quantity,
+    Record,
+    Scalar,
+    Series,
+    canonical_json,
+    record_to_json,
+)
 from weft.records.store import replace_file
 from weft.units import convert
 

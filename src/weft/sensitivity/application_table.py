@@ -22,7 +22,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.model import ErrorSummary
 from weft.records import Plain, check_directory, write_text
-from weft.records.record_line import parse_object, report_malformed
+from weft.records.schema import parse_object, report_malformed
 from weft.records.store import explain_file_errors
 from weft.sensitivity.application import (
     Application,

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.records import Plain, check_directory
-from weft.records.record_line import canonical_json, parse_object, report_malformed
+from weft.records.schema import canonical_json, parse_object, report_malformed
 from weft.records.store import explain_file_errors
 from weft.sensitivity.application import Application, Profile, Run, fit_application
 from weft.sensitivity.model import Hinges

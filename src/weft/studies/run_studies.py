@@ -17,8 +17,8 @@ from typing import Any
 from weft.errors import InputError
 from weft.fleet import Call, check_stopped, run_calls
 from weft.records import Record, from_line, read_records, to_line, write_records
-from weft.records.campaign import Campaign, run_campaign
 from weft.records.schema import Run
+from weft.records.store import Campaign, run_campaign
 from weft.simulate.scenario import compute_digest
 from weft.studies.efa import EFA
 from weft.studies.fdr import FDR

@@ -49,7 +49,7 @@ from weft.control.store.store_rows import (
     write_rows,
 )
 from weft.errors import InputError
-from weft.records.record_line import report_malformed
+from weft.records.schema import report_malformed
 from weft.records.store import check_directory, explain_file_errors, refuse_missing_folder, sync
 from weft.switches import PortName, Tables
 

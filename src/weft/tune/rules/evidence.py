@@ -19,7 +19,7 @@ from weft.measure.settings.options import options_of
 from weft.measure.settings.values import ANYWHERE
 from weft.measure.tests import TESTS
 from weft.records import Plain, Record
-from weft.records.record_line import canonical_json
+from weft.records.schema import canonical_json
 from weft.units import format_number, format_value
 
 

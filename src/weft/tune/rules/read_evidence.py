@@ -21,7 +21,7 @@ from weft.errors import InputError
 from weft.measure.settings.values import AUTO
 from weft.measure.tests import TESTS
 from weft.records import Distribution, Plain, Record, Run, Scalar, read_records, statistic, to_line
-from weft.records.record_line import canonical_json
+from weft.records.schema import canonical_json
 from weft.tune.rules.evidence import QUANTITIES, Evidence, Row, Setting, Spread
 from weft.units import convert, format_count, format_value, split_unit
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.host.machine.counters import subtract_counter
+from weft.host.machine.devices import subtract_counter
 
 MOVED = st.integers(0, 2**31 - 1)
 

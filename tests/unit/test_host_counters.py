@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from host_tree import plant
 
-from weft.host.machine.counters import (
+from weft.host.machine.devices import (
     compare_counters,
     read_counters,
     subtract_counter,

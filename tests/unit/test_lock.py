@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from weft.errors import InputError
-from weft.host.machine.file_lock import hold_lock, hold_lock_in_folder
+from weft.host.machine.processes import hold_lock, hold_lock_in_folder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from weft.host.machine.file_lock import hold_lock
+from weft.host.machine.processes import hold_lock
 with hold_lock(Path(sys.argv[1]), "bed", "test", 5):
     print("held", flush=True)
     time.sleep(60)
@@ -22,7 +22,7 @@ with hold_lock(Path(sys.argv[1]), "bed", "test", 5):
 ADDER = """
 import sys
 from pathlib import Path
-from weft.host.machine.file_lock import hold_lock_in_folder
+from weft.host.machine.processes import hold_lock_in_folder
 lock, number = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(100):
     with hold_lock_in_folder(lock, "bed", "test", 30):

@@ -26,7 +26,7 @@ from weft.corun.rounds import SCHEMES, build_identity, build_schemes
 from weft.corun.rounds import Plan as CoRunPlan
 from weft.corun.run_rounds import CoRunCampaign
 from weft.errors import InputError
-from weft.host.machine.file_lock import hold_lock
+from weft.host.machine.processes import hold_lock
 from weft.host.testbed import persistent
 from weft.records import Record
 from weft.records.schema import describe_run

@@ -2,6 +2,6 @@
 
 In `machine`: `examination.examine` looks at everything (`weft doctor`), `read_provenance_facts`
 gives what every measurement records, `cpu.pick_cpus` chooses where to spin, `noise.watch_noise` and
-`counters.read_counters` show what else happened during a run. Readers take a root, so they can also
+`devices.read_counters` show what else happened during a run. Readers take a root, so they can also
 read the recorded files of another host.
 """

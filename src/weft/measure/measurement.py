@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from weft import __version__
 from weft._core import availability
 from weft.errors import InputError
-from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
+from weft.host.machine.devices import compare_counters, read_counters, tabulate_changes
 from weft.host.machine.examination import read_clock
 from weft.host.machine.noise import HostNoise, watch_noise
 from weft.measure import mpi

@@ -39,7 +39,7 @@ from weft.fleet import (
     local_fleet,
 )
 from weft.fleet.coordinator import Stopped
-from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
+from weft.host.machine.devices import compare_counters, read_counters, tabulate_changes
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.client import Channels, LocalServer, open_peer
 from weft.measure.peer.endpoint_fields import (

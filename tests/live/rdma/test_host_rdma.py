@@ -8,9 +8,8 @@ import sys
 from verbs_pairs import loop, pair, served
 
 from weft._core import Availability, echo, ping_pong
-from weft.host.machine.counters import compare_counters, read_counters
 from weft.host.machine.cpu import pick_cpus
-from weft.host.machine.devices import list_rdma_devices
+from weft.host.machine.devices import compare_counters, list_rdma_devices, read_counters
 
 MESSAGES = 20
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Protocol
 
 from weft.errors import InputError, WeftError
-from weft.host.machine.file_lock import hold_lock_in_folder
+from weft.host.machine.processes import hold_lock_in_folder
 from weft.host.net import ingress, link_ends, namespaces
 from weft.host.net.link_ends import LinkEnd, SavedEnd
 from weft.host.net.qdisc import TokenBucket

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
-from weft.host.machine.file_lock import hold_lock_in_folder
+from weft.host.machine.processes import hold_lock_in_folder
 from weft.host.net import caps, link_ends, namespaces, qdisc
 from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
@@ -48,7 +48,7 @@ class State:
 
     @property
     def bed(self) -> Testbed:
-        return plan_testbed(self.wiring, lambda node: _build_name(self.name, node))
+        return plan_testbed(self.wiring, lambda node: f"weft-{self.name}-{node}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,10 +216,6 @@ def _temporary_path(name: str) -> Path:
 
 def _read_boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _build_name(name: str, node: str) -> str:
-    return f"weft-{name}-{node}"
 
 
 def _lock_testbed(

@@ -25,8 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.errors import InputError, WeftError
-from weft.host.machine.file_lock import hold_lock
-from weft.host.machine.processes import notify_service_manager
+from weft.host.machine.processes import hold_lock, notify_service_manager
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches.linux.agent_connection import (
     EXIT_TIMEOUT_S,

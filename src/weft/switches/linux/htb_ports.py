@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from weft.errors import InputError
-from weft.host.machine.file_lock import hold_lock
+from weft.host.machine.processes import hold_lock
 from weft.host.net import caps, htb, link_ends, namespaces, qdisc
 from weft.host.net.htb import HtbTree, KernelTree
 from weft.host.net.link_ends import LinkEnd, SavedEnd

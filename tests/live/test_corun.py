@@ -20,7 +20,7 @@ from weft.corun.rounds import EQUAL, LEND, ONE, WEFT, application_dscp, build_sc
 from weft.corun.run_rounds import Job, open_testbed_runner
 from weft.host.net import marking
 from weft.host.net.caps import change_ends
-from weft.host.net.weighted_queues import Queue, read_queues, set_queues
+from weft.host.net.htb import Queue, read_queues, set_queues
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring

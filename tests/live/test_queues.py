@@ -15,8 +15,8 @@ from traffic import RATE_BPS, streams, when_full
 from weft.errors import InputError
 from weft.host.net import htb, namespaces, qdisc
 from weft.host.net.caps import change_ends
+from weft.host.net.htb import Queue, change_queues, read_queues, set_queues
 from weft.host.net.link_ends import LinkEnd, SavedEnd
-from weft.host.net.weighted_queues import Queue, change_queues, read_queues, set_queues
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import Wiring
 

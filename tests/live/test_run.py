@@ -16,7 +16,7 @@ from needs import need_namespaces
 
 from weft.host.net import marking
 from weft.host.net.caps import change_ends
-from weft.host.net.weighted_queues import Queue, read_queues, set_queues
+from weft.host.net.htb import Queue, read_queues, set_queues
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import Wiring
 

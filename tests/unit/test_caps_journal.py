@@ -13,11 +13,11 @@ from restored import save_loopback
 
 from weft.errors import InputError
 from weft.host.net import caps, link_ends, namespaces, qdisc
+from weft.host.net.htb import Queue
+from weft.host.net.htb import _check_queues as check_queues
 from weft.host.net.link_ends import LinkEnd, SavedEnd, decode_saved
 from weft.host.net.qdisc import Qdisc, TokenBucket
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.host.net.weighted_queues import Queue
-from weft.host.net.weighted_queues import _check_queues as check_queues
 from weft.switches import Failed
 from weft.switches.linux.htb_ports import Ports
 from weft.switches.linux.htb_tables import build_single_queue

@@ -19,17 +19,11 @@ from typing import Any
 import pytest
 
 from weft.errors import InputError
-from weft.host.net import caps, ingress, link_ends, namespaces, qdisc, weighted_queues
+from weft.host.net import caps, htb, ingress, link_ends, namespaces, qdisc
 from weft.host.net.caps import cap_links, change_ends
+from weft.host.net.htb import Queue, change_queues, open_counters, read_queues, set_queues
 from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.host.net.weighted_queues import (
-    Queue,
-    change_queues,
-    open_counters,
-    read_queues,
-    set_queues,
-)
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed, find_mac, testbed
 from weft.host.testbed.wiring import Wiring
@@ -330,7 +324,7 @@ def test_a_port_without_a_bucket_has_no_rate_of_its_own(bed: Testbed) -> None:
     assert (saved.bucket, saved.kind) == (None, "noqueue")
     with pytest.raises(InputError, match="has no token bucket, so its rate is not known"):
         set_queues(saved, [Queue(weight=1, dscps=(0,))])
-    assert weighted_queues._find_link_rate(saved, 5) == 5
+    assert htb._find_link_rate(saved, 5) == 5
 
 
 # ---- Tables -----------------------------------------------------------------------------------

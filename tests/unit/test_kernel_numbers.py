@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from weft.host.net import marking, namespaces, qdisc, rtnetlink, sock_diag
+from weft.host.net import marking, namespaces, qdisc, rtnetlink
 
 HEADERS = (
     "stdio.h",
@@ -103,12 +103,6 @@ NUMBERS: dict[ModuleType, dict[str, str]] = {
         "_ANY_PROTOCOL": "ETH_P_ALL",
         "_TERMINAL": "TC_U32_TERMINAL",
     },
-    sock_diag: {
-        "NETLINK_SOCK_DIAG": "NETLINK_SOCK_DIAG",
-        "_BY_FAMILY": "SOCK_DIAG_BY_FAMILY",
-        "_BYTECODE": "INET_DIAG_REQ_BYTECODE",
-        "_IN_GROUP": "INET_DIAG_BC_CGROUP_COND",
-    },
     marking: {
         "_PROG_LOAD": "BPF_PROG_LOAD",
         "_PROG_ATTACH": "BPF_PROG_ATTACH",
@@ -118,6 +112,10 @@ NUMBERS: dict[ModuleType, dict[str, str]] = {
         "_CONNECTED": "BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB",
         "_ACCEPTED": "BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB",
         "_SET_SOCKET_OPTION": "BPF_FUNC_setsockopt",
+        "NETLINK_SOCK_DIAG": "NETLINK_SOCK_DIAG",
+        "_BY_FAMILY": "SOCK_DIAG_BY_FAMILY",
+        "_BYTECODE": "INET_DIAG_REQ_BYTECODE",
+        "_IN_GROUP": "INET_DIAG_BC_CGROUP_COND",
     },
     namespaces: {"CLONE_NEWNET": "CLONE_NEWNET", "CLONE_NEWUTS": "CLONE_NEWUTS"},
 }

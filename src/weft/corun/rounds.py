@@ -20,7 +20,7 @@ from weft import __version__
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import choose_weights, predict_slowdowns
 from weft.errors import InputError
-from weft.host.net.weighted_queues import Queue
+from weft.host.net.htb import Queue
 from weft.records import Plain, Provenance, Record, Scalar
 from weft.records.schema import canonical_json
 from weft.sensitivity.application import Application

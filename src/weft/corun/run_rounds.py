@@ -8,7 +8,7 @@ next begins.
 
 An application is a group of processes whose connections carry its DSCP (`weft.host.net.marking`),
 and every end of every cable of a testbed has the queues of a scheme
-(`weft.host.net.weighted_queues`). When `open_testbed_runner` ends, processes are killed and links
+(`weft.host.net.htb`). When `open_testbed_runner` ends, processes are killed and links
 are restored. Entry points: `CoRunCampaign`, `run_together`, `open_testbed_runner`. Units: seconds.
 """
 
@@ -46,8 +46,8 @@ from weft.corun.rounds import (
 from weft.errors import InputError
 from weft.host.net import marking
 from weft.host.net.caps import ChangedEnds, change_ends
+from weft.host.net.htb import read_queues, set_queues
 from weft.host.net.marking import Group
-from weft.host.net.weighted_queues import read_queues, set_queues
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.records import Record, RecordWriter, check_output, read_records

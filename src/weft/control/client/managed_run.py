@@ -19,8 +19,7 @@ from typing import Protocol
 from weft.control.client.app import App, UnmanagedWarning
 from weft.control.client.sockets import leaves_host
 from weft.errors import InputError, WeftError
-from weft.host.net.marking import Group, open_nested_group
-from weft.host.net.sock_diag import GroupConnections
+from weft.host.net.marking import Group, GroupConnections, open_nested_group
 
 POLL_S = 0.1
 LINGER_S = 1.0  # a pair of hosts without a connection: the next one may be under way

@@ -47,7 +47,7 @@ from weft.control.service.methods import (
 )
 from weft.control.service.refusals import Refused, invalid
 from weft.errors import InputError
-from weft.host.net.sock_diag import find_socket_owner
+from weft.host.net.marking import find_socket_owner
 from weft.records.store import explain_file_errors
 from weft.wire import is_loopback
 

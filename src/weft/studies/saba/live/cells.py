@@ -24,7 +24,7 @@ from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import MAX_APPLICATIONS, choose_weights
 from weft.control.policy.objectives import weigh_by_size
 from weft.corun.rounds import MANAGED, application_dscp
-from weft.host.net.weighted_queues import PRIORITIES, Queue
+from weft.host.net.htb import PRIORITIES, Queue
 from weft.jobs import Job
 from weft.jobs.job_file import Stage
 from weft.sensitivity.model import Hinges

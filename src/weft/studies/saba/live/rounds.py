@@ -30,8 +30,8 @@ from weft.corun.run_rounds import TestbedRunner, open_testbed_runner
 from weft.errors import InputError
 from weft.host.machine.processes import end_with_parent
 from weft.host.net.caps import ChangedEnds, change_ends
+from weft.host.net.htb import change_queues, open_counters, set_queues
 from weft.host.net.marking import open_marked_group
-from weft.host.net.weighted_queues import change_queues, open_counters, set_queues
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring

@@ -20,7 +20,6 @@ from weft.control.policy.lending import (
     model_volume,
     predict_slowdowns,
 )
-from weft.corun.outcome import compute_outcome, estimate_mean, format_outcome
 from weft.corun.rounds import (
     ALONE,
     EQUAL,
@@ -39,6 +38,9 @@ from weft.corun.rounds import (
     build_record,
     build_schemes,
     check_resumable,
+    compute_outcome,
+    estimate_mean,
+    format_outcome,
     list_remaining,
     read_schemes,
 )

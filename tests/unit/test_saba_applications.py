@@ -10,10 +10,20 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from weft.corun.outcome import Mean, compute_outcome
 
 from weft.cli import main
-from weft.corun.rounds import ALONE, EQUAL, LEND, ONE, WEFT, Plan, build_record, build_schemes
+from weft.corun.rounds import (
+    ALONE,
+    EQUAL,
+    LEND,
+    ONE,
+    WEFT,
+    Mean,
+    Plan,
+    build_record,
+    build_schemes,
+    compute_outcome,
+)
 from weft.plot.style import figure
 from weft.sensitivity.application import Application, Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable

@@ -21,8 +21,13 @@ from pathlib import Path
 
 from weft.cli.testbed import parse_link_rate
 from weft.control.policy.lending import estimate_volume
-from weft.corun.outcome import compute_outcome, format_outcome
-from weft.corun.rounds import SCHEMES, build_identity, build_schemes
+from weft.corun.rounds import (
+    SCHEMES,
+    build_identity,
+    build_schemes,
+    compute_outcome,
+    format_outcome,
+)
 from weft.corun.rounds import Plan as CoRunPlan
 from weft.corun.run_rounds import CoRunCampaign
 from weft.errors import InputError

@@ -26,7 +26,6 @@ from math import inf
 from pathlib import Path
 from typing import IO, Protocol
 
-from weft.corun.outcome import format_unmarked
 from weft.corun.rounds import (
     ALONE,
     EQUAL,
@@ -39,6 +38,7 @@ from weft.corun.rounds import (
     build_queues,
     build_record,
     check_resumable,
+    format_unmarked,
     list_remaining,
     read_completions,
     read_fraction,

@@ -23,8 +23,18 @@ import numpy as np
 
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import model_volume, predict_slowdowns
-from weft.corun.outcome import TITLES, Mean, Outcome, compute_outcome
-from weft.corun.rounds import EQUAL, LEND, ONE, SCHEMES, WEFT, read_schemes
+from weft.corun.rounds import (
+    EQUAL,
+    LEND,
+    ONE,
+    SCHEMES,
+    TITLES,
+    WEFT,
+    Mean,
+    Outcome,
+    compute_outcome,
+    read_schemes,
+)
 from weft.records import Quantity, Record, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
 from weft.sensitivity.model import Sensitivity
@@ -115,7 +125,11 @@ def choose_pair(cohort: Cohort) -> Pair | None:
 def _point(pair: Pair, scheme: str) -> Point:
     def quantities() -> Mapping[str, Quantity]:
         models = pair.models()
-        first = _best_share(models) if scheme == BEST else SHARES[scheme]
+        first = (
+            float(allocate(models, [(0, 1)], units=UNITS).shares[0])
+            if scheme == BEST
+            else SHARES[scheme]
+        )
         slowdowns = [float(m.slowdown(b)) for m, b in zip(models, (first, 1 - first), strict=True)]
         slowdown_scalars = {n: Scalar(d, "1") for n, d in zip(pair.names, slowdowns, strict=True)}
         return {
@@ -130,10 +144,6 @@ def _point(pair: Pair, scheme: str) -> Point:
         quantities,
         pair.system,
     )
-
-
-def _best_share(models: Sequence[Sensitivity]) -> float:
-    return float(allocate(models, [(0, 1)], units=UNITS).shares[0])
 
 
 # ---- Rows -------------------------------------------------------------------------------------

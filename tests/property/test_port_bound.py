@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 
 from weft.jobs import Job, read_job
 from weft.sensitivity.application import PAPER_SHARES
+from weft.sensitivity.model import Sample, fit_polynomial, r_squared
 from weft.studies.saba.workloads import (
     bound_slowdown,
     complete_s,

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.sensitivity.fit import (
+from weft.sensitivity.model import (
+    FloatArray,
+    Hinges,
     Sample,
     confidence_band,
     fit_convex,
@@ -17,7 +19,6 @@ from weft.sensitivity.fit import (
     leave_one_out,
     r_squared,
 )
-from weft.sensitivity.model import FloatArray, Hinges
 
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 NOISY_FITS = int(os.environ.get("WEFT_NOISY_FITS", "500"))  # `make test-optimal`: 10,000

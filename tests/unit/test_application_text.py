@@ -18,8 +18,7 @@ from weft.sensitivity.application_text import (
     format_table_of_applications,
     sensitivity_curve,
 )
-from weft.sensitivity.fit import confidence_band
-from weft.sensitivity.model import Hinges, Polynomial
+from weft.sensitivity.model import Hinges, Polynomial, confidence_band
 
 
 def quality(r_squared: float | None, worst: float | None) -> Quality:

@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from weft.sensitivity.schedule import Plan
 
 from weft.errors import InputError
 from weft.fleet import HostCalls, HostLost
@@ -28,7 +27,7 @@ from weft.sensitivity import place as places
 from weft.sensitivity import run_command as runs
 from weft.sensitivity.application import Run
 from weft.sensitivity.place import CapRequest, build_cluster_place, build_interface_place
-from weft.sensitivity.profiler import FirstRun, RunLog, forecast_time, remaining_s
+from weft.sensitivity.profiler import FirstRun, Plan, RunLog, forecast_time, remaining_s
 from weft.sensitivity.run_command import ProcessEnd, UsageSeries, build_trace, record_usage
 
 BOTH = [LinkEnd(None, "eth0"), LinkEnd(None, "lo"), LinkEnd(None, "eth0", receiving=True)]

@@ -21,6 +21,7 @@ from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application import Application
 from weft.sensitivity.place import describe_network
 from weft.sensitivity.profiler import (
+    Plan,
     RunLog,
     forecast_time,
     format_duration,
@@ -28,7 +29,6 @@ from weft.sensitivity.profiler import (
     read_first_run,
 )
 from weft.sensitivity.run_command import CommandRun, Counters, UsageSeries, count_bytes, run_command
-from weft.sensitivity.schedule import Plan
 
 LINK_BPS = 100e6
 COMPUTING_S, SENDING_S = 1.0, 2.0

@@ -7,7 +7,7 @@ import pytest
 
 from weft.records import Provenance, Record, Scalar
 from weft.sensitivity.application import PAPER_SHARES
-from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
+from weft.sensitivity.model import Sample, fit_polynomial, r_squared
 from weft.studies import Result, run_study
 from weft.studies.saba.model_fits import COMPLETED, FIG4_3, FIG4_4, STATED
 from weft.studies.saba.speedup_cases import Size

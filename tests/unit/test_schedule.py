@@ -10,7 +10,7 @@ import pytest
 
 from weft.errors import InputError
 from weft.sensitivity.application import Run
-from weft.sensitivity.schedule import Plan, judge_runs, next_run, select_good_runs, time_left_s
+from weft.sensitivity.profiler import Plan, judge_runs, next_run, select_good_runs, time_left_s
 
 PLAN = Plan(
     name="made-up",

@@ -23,8 +23,7 @@ from weft.sensitivity.application_table import (
     to_json,
 )
 from weft.sensitivity.application_text import format_application
-from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
-from weft.sensitivity.model import Hinges, Polynomial
+from weft.sensitivity.model import Hinges, Polynomial, Sample, fit_convex, fit_polynomial
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "apps"
 

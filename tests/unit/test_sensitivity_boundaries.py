@@ -16,12 +16,10 @@ import pytest
 from weft.errors import InputError
 from weft.sensitivity.application import Fitted, Profile, Run, fit_application
 from weft.sensitivity.application_table import from_json, read_application, to_json
-from weft.sensitivity.fit import Sample, confidence_band, prediction_errors
-from weft.sensitivity.model import Hinges
+from weft.sensitivity.model import Hinges, Sample, confidence_band, prediction_errors
 from weft.sensitivity.place import Links, Place
-from weft.sensitivity.profiler import RunLog, profile_command
+from weft.sensitivity.profiler import Plan, RunLog, judge_runs, next_run, predict_s, profile_command
 from weft.sensitivity.run_command import CommandRun, UsageSeries, computing_cores
-from weft.sensitivity.schedule import Plan, judge_runs, next_run, predict_s
 from weft.sensitivity.trace import Trace, estimate, find_phases
 
 # ---- The band of a fit ------------------------------------------------------------------------

@@ -53,6 +53,7 @@ from weft.sensitivity.place import (
 )
 from weft.sensitivity.profiler import (
     FIRST_LIMIT_S,
+    Plan,
     RunLog,
     TimeForecast,
     forecast_time,
@@ -62,7 +63,6 @@ from weft.sensitivity.profiler import (
     remaining_s,
 )
 from weft.sensitivity.run_command import CommandRun, check_command
-from weft.sensitivity.schedule import Plan
 from weft.units import format_count
 
 

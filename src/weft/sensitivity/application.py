@@ -23,9 +23,12 @@ import numpy as np
 from weft.errors import InputError
 from weft.model import ErrorSummary
 from weft.records import Plain
-from weft.sensitivity.fit import (
+from weft.sensitivity.model import (
     DEGREES,
+    Hinges,
+    Polynomial,
     Sample,
+    Sensitivity,
     confidence_band,
     fit_convex,
     fit_polynomial,
@@ -33,7 +36,6 @@ from weft.sensitivity.fit import (
     prediction_errors,
     r_squared,
 )
-from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -15,8 +15,7 @@ import numpy as np
 from weft.plot.style import INK, OURS, PALETTE, legend
 from weft.records.record_text import format_table
 from weft.sensitivity.application import Application, CurveRow, Quality
-from weft.sensitivity.fit import confidence_band
-from weft.sensitivity.model import FloatArray, Hinges
+from weft.sensitivity.model import FloatArray, Hinges, confidence_band
 from weft.units import format_value
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _models(application: Application) -> str:
         [
             f"paper, degree {fitted.model.degree}",
             *_quality(fitted.quality),
-            _polynomial(fitted.model.coefficients),
+            "".join(_power(n, c) for n, c in enumerate(fitted.model.coefficients)),
         ]
         for fitted in application.paper
     ]
@@ -116,10 +115,6 @@ def _hinges(model: Hinges) -> str:
     shown = model.terms[:_TERMS]
     more = [f"{len(model.terms) - _TERMS} more"] if len(model.terms) > _TERMS else []
     return " + ".join(["1", *(f"{c:.4g} max(0, {t:.4g}/b − 1)" for t, c in shown), *more])
-
-
-def _polynomial(coefficients: Sequence[float]) -> str:
-    return "".join(_power(n, c) for n, c in enumerate(coefficients))
 
 
 def _power(power: int, c: float) -> str:

@@ -27,7 +27,7 @@ from weft.control.store.sqlite_store import REVISIONS
 from weft.errors import InputError
 from weft.fabric import Fabric, read_fabric
 from weft.sensitivity.application_table import default_directory
-from weft.sensitivity.fit import DEGREES
+from weft.sensitivity.model import DEGREES
 from weft.switches import Ability, Switches
 from weft.toml_table import Table, load_toml
 from weft.wire import is_loopback

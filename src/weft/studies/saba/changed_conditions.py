@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from weft.records import Quantity, Scalar
 from weft.sensitivity.application import Application
-from weft.sensitivity.fit import prediction_errors, r_squared
-from weft.sensitivity.model import Sensitivity
+from weft.sensitivity.model import Sensitivity, prediction_errors, r_squared
 from weft.studies.observation import (
     Claim,
     Observation,

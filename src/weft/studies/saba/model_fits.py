@@ -16,8 +16,7 @@ import numpy as np
 from weft.plot.style import OURS
 from weft.records import Quantity, Scalar, Series
 from weft.sensitivity.application import Application
-from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial, r_squared
-from weft.sensitivity.model import Sensitivity
+from weft.sensitivity.model import Sample, Sensitivity, fit_convex, fit_polynomial, r_squared
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
     Claim,

@@ -20,8 +20,7 @@ from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.fabric import Port
 from weft.plot.style import MUTED
 from weft.records import Quantity, Scalar
-from weft.sensitivity.fit import Sample, fit_polynomial
-from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+from weft.sensitivity.model import Hinges, Polynomial, Sample, Sensitivity, fit_polynomial
 from weft.studies.observation import Claim, Observation, Records, Verdict, build_claims, scalar_in
 from weft.studies.points import Point, model_point
 from weft.studies.published import find_table

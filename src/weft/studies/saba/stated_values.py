@@ -24,8 +24,7 @@ from functools import cache
 import numpy as np
 
 from weft.sensitivity.application import PAPER_SHARES
-from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
-from weft.sensitivity.model import FloatArray, Hinges
+from weft.sensitivity.model import FloatArray, Hinges, Sample, fit_polynomial, r_squared
 from weft.studies.published import find_table
 
 WORKLOADS = ("SQL", "LR")

@@ -36,8 +36,7 @@ from weft.corun.rounds import (
     read_schemes,
 )
 from weft.records import Quantity, Record, Scalar
-from weft.sensitivity.fit import Sample, fit_polynomial
-from weft.sensitivity.model import Sensitivity
+from weft.sensitivity.model import Sample, Sensitivity, fit_polynomial
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
     Claim,

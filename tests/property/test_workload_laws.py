@@ -16,8 +16,8 @@ from weft.simulate import Scenario, scenario_from
 from weft.simulate.run import build_simulation
 from weft.simulate.workload import RECEIVE, SEND, Operations, check_operations, join_operations
 from weft.simulate.workload.collectives import ALGORITHMS, Plan, build_collective
-from weft.simulate.workload.goal import format_goal, read_goal, write_goal
 from weft.simulate.workload.operations import LogGop, run_loggop
+from weft.simulate.workload.workload_files import format_goal, read_goal, write_goal
 
 NEVER_PS = 2**63 - 1
 PAIRS = [(op, algorithm) for op, algorithms in ALGORITHMS.items() for algorithm in algorithms]

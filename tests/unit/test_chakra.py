@@ -10,9 +10,9 @@ import pytest
 
 from weft.errors import InputError
 from weft.simulate.workload import COMPUTE, RECEIVE, SEND, Operations
-from weft.simulate.workload.chakra import read_chakra
 from weft.simulate.workload.collectives import Plan, build_collective
 from weft.simulate.workload.operations import LogGop, run_loggop
+from weft.simulate.workload.workload_files import read_chakra
 
 pb = pytest.importorskip("weft.simulate.workload.chakra_pb2", exc_type=ImportError)
 

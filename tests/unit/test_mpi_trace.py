@@ -18,9 +18,9 @@ from weft.cli import main
 from weft.errors import InputError
 from weft.simulate import scenario_from, simulate
 from weft.simulate.workload import COMPUTE, ENDS, RECEIVE, SEND, STARTS
-from weft.simulate.workload.goal import read_goal
 from weft.simulate.workload.mpi_calls import MpiCalls, read_mpi_calls
 from weft.simulate.workload.operations import LogGop, run_loggop
+from weft.simulate.workload.workload_files import read_goal
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mpi" / "stencil.py"
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -6,8 +6,8 @@ import pytest
 
 from weft.errors import InputError
 from weft.simulate.workload import COMPUTE, ENDS, RECEIVE, SEND, STARTS, Builder
-from weft.simulate.workload.goal import read_goal
 from weft.simulate.workload.operations import LogGop, run_loggop
+from weft.simulate.workload.workload_files import read_goal
 
 README = LogGop(
     latency_ps=2_500_000, overhead_ps=1_500_000, gap_ps=1_000_000, gap_ps_per_byte=6000.0

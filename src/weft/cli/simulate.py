@@ -19,7 +19,6 @@ from typing import Any
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.fleet import check_cluster, check_jobs
-from weft.measure.mpi.trace_program import trace_program
 from weft.records import Record, check_output, note_ending, to_summary_line
 from weft.records.record_text import format_simulation, format_sweep
 from weft.records.store import Campaign, run_campaign
@@ -34,9 +33,9 @@ from weft.simulate.sweep import (
     sweep,
 )
 from weft.simulate.systems import Parameter, parameters, system_names
-from weft.simulate.workload.goal import write_goal
-from weft.simulate.workload.mpi_calls import MpiCalls, read_mpi_calls
+from weft.simulate.workload.mpi_calls import MpiCalls, read_mpi_calls, trace_program
 from weft.simulate.workload.operations import LogGop, run_loggop
+from weft.simulate.workload.workload_files import write_goal
 from weft.sweep_grammar import expand_values, split_assignments
 from weft.toml_table import load_toml, parse_value
 from weft.units import format_value, parse_size

@@ -40,8 +40,8 @@ from weft.simulate.systems import (
     system_values,
 )
 from weft.simulate.traffic import NEVER_PS, Part, Traffic, read_traffic
-from weft.simulate.workload.chakra import list_rank_files
 from weft.simulate.workload.scenario_workloads import LogGopScenario, read_loggop
+from weft.simulate.workload.workload_files import list_rank_files
 from weft.toml_table import Table, load_toml, read_text
 
 FLOW_KINDS = (

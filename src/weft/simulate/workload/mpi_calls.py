@@ -1,13 +1,23 @@
-"""MPI calls of a traced program as a workload.
+"""MPI calls of a real program as a workload: trace it, then read what it called.
 
-`weft trace` writes one file per rank, PREFIX.0, PREFIX.1, …: a line for each call, with the time
-since the call before, which becomes a computation. A send of at most `eager_bytes` lets its rank
-go on at once, a larger one when it is sent. Collectives become the operations of the first
-algorithm of each. Entry point: `read_mpi_calls`. Units: ps, bytes; the files have ns.
+**Tracing.** A profiling library (PMPI) is loaded before the program and writes down its calls. The
+library is compiled for the MPI whose mpicc is found, so it fits the program's. Ranks write
+PREFIX.0, PREFIX.1, …; `trace_calls.c` says what. The program needs no change, but it must be linked
+dynamically, call MPI from C (as mpi4py does, and as Fortran mostly does not), and from one thread.
+
+**Reading.** The file of a rank has a line for each call, with the time since the call before, which
+becomes a computation. A send of at most `eager_bytes` lets its rank go on at once, a larger one
+when it is sent. Collectives become the operations of the first algorithm of each.
+Entry points: `trace_program`, `read_mpi_calls`. Units: ps, bytes; the files have ns.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +32,57 @@ from weft.simulate.workload.operations import (
     Operations,
     check_operations,
 )
+
+# ---- Tracing ----------------------------------------------------------------------------------
+
+SOURCE = Path(__file__).with_name("trace_calls.c")
+
+
+def trace_program(command: Sequence[str], prefix: Path) -> int:
+    """The command's exit status; its ranks' files are PREFIX.RANK."""
+    program = shutil.which(command[0])
+    if program is None:
+        raise InputError(command[0], "is not a command", "check its name and PATH")
+    with tempfile.TemporaryDirectory(prefix="weft-trace-") as folder:
+        library = _compile(Path(folder))
+        loaded = " ".join(filter(None, (str(library), os.environ.get("LD_PRELOAD"))))
+        environment = os.environ | {"LD_PRELOAD": loaded, "WEFT_TRACE": str(prefix.absolute())}
+        done = subprocess.run([program, *command[1:]], env=environment, check=False)
+    if not Path(f"{prefix}.0").exists():
+        raise InputError(
+            " ".join(command),
+            f"ended with status {done.returncode} and no trace",
+            "it must call MPI_Init of the MPI that mpicc belongs to, here or on a shared disk",
+        )
+    return done.returncode
+
+
+def _compile(folder: Path) -> Path:
+    compiler = _find_compiler()
+    library = folder / "libweft_trace.so"
+    done = subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O2", "-o", str(library), str(SOURCE)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        problem = next(iter(done.stderr.splitlines()), "failed")
+        raise InputError(compiler, problem, "check that it compiles MPI programs")
+    return library
+
+
+def _find_compiler() -> str:
+    """$MPICC, or mpicc of the PATH, or of this Python's folder, where mpich from PyPI puts it."""
+    wanted = os.environ.get("MPICC", "mpicc")
+    path = f"{os.environ.get('PATH', os.defpath)}:{Path(sys.executable).parent}"
+    compiler = shutil.which(wanted, path=path)
+    if compiler is None:
+        raise InputError(wanted, "is not installed", "install MPI's compiler, or set MPICC to it")
+    return compiler
+
+
+# ---- Reading ----------------------------------------------------------------------------------
 
 PROGRAM_CPU, MARK_CPU = 0, 1
 PS_PER_NS = 1000

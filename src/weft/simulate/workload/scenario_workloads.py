@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from weft.errors import InputError
 from weft.jobs import Job
-from weft.simulate.workload.chakra import read_chakra
 from weft.simulate.workload.collectives import ALGORITHMS, Plan, build_collective, bus_factor
-from weft.simulate.workload.goal import read_goal
 from weft.simulate.workload.operations import MAX_RANKS, NO_RENDEZVOUS, LogGop, Operations
+from weft.simulate.workload.workload_files import read_chakra, read_goal
 from weft.toml_table import Table
 
 MAX_SIZE = 2**40

@@ -4,7 +4,7 @@
  *   GAP DURATION NAME ...    ns since the last call ended, ns in the call
  * Peers and roots are ranks of MPI_COMM_WORLD, sizes bytes; collectives end with the ranks of their
  * communicator, or * for all. The time to write a line is in neither GAP nor DURATION. One thread
- * of a rank may call MPI. See trace_program.py. */
+ * of a rank may call MPI. See mpi_calls.py. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weft.errors import InputError
-from weft.measure.mpi import ping_pong, windowed
+from weft.measure.mpi import rank_loops
 from weft.measure.mpi.rank_job import REFUSED, LatencyResult, PacedResult, RankJob, build_job
 from weft.measure.observation import Counts
 
@@ -50,12 +50,12 @@ Result = LatencyResult | PacedResult | Counts | tuple[Counts, Counts]
 
 # What rank 0 does, and what rank 1 does meanwhile.
 PAIRS: Mapping[str, tuple[Callable[..., Result], Callable[..., Counts]]] = {
-    "latency": (ping_pong.ping_pong, ping_pong.echo),
-    "paced": (ping_pong.run_paced, ping_pong.echo),
-    "bandwidth": (windowed.stream, windowed.sink),
-    "bidirectional": (windowed.duplex, windowed.duplex_back),
-    "rma": (windowed.time_operations, windowed.offer_memory),
-    "rma-windowed": (windowed.run_operations, windowed.offer_memory),
+    "latency": (rank_loops.ping_pong, rank_loops.echo),
+    "paced": (rank_loops.run_paced, rank_loops.echo),
+    "bandwidth": (rank_loops.stream, rank_loops.sink),
+    "bidirectional": (rank_loops.duplex, rank_loops.duplex_back),
+    "rma": (rank_loops.time_operations, rank_loops.offer_memory),
+    "rma-windowed": (rank_loops.run_operations, rank_loops.offer_memory),
 }
 
 
@@ -137,7 +137,7 @@ class Ranks:
         from mpi4py import MPI
 
         job = RankJob(test="latency", size_bytes=size_bytes, count=PYTHON_COST_MESSAGES)
-        nothing_sent = ping_pong.ping_pong(self._comm, MPI.PROC_NULL, job)
+        nothing_sent = rank_loops.ping_pong(self._comm, MPI.PROC_NULL, job)
         return 2 * nothing_sent.latency.quantile(0.5) / 1000
 
     def describe(self) -> dict[str, str]:

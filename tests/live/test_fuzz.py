@@ -16,11 +16,10 @@ import time
 import pytest
 from control_fuzz import bend_bytes, bent_frame, greeting, session_messages
 from serve_process import ServeProcess, serving, still_serves, wait_until
-from weft.measure.peer.admission import Limits, find_excess
-from weft.measure.peer.messages import FRAME_BYTES, REQUESTS, Open
 
 from weft.errors import InputError
 from weft.measure.peer.channel_spec import read_channels
+from weft.measure.peer.negotiation import FRAME_BYTES, REQUESTS, Limits, Open, find_excess
 from weft.wire import ClientHandshake, Decoder, Failure, FrameReader, ProtocolError, ServerHandshake
 from weft.wire.protocol import Welcome
 

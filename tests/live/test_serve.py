@@ -24,13 +24,13 @@ from serve_process import (
     still_serves,
     wait_until,
 )
-from weft.measure.peer.messages import Connect, Connected, Open, Opened
 
 from weft import _core
 from weft.cli import main
 from weft.errors import InputError
 from weft.measure import Channels, ChannelSpec, Peer, PeerLost, PeerStopped, open_peer
 from weft.measure.peer.channel_spec import encode_channel
+from weft.measure.peer.negotiation import Connect, Connected, Open, Opened
 from weft.records import read_records
 from weft.wire import PROTOCOL, Decoder, Failure, FrameReader, encode
 from weft.wire.protocol import Hello

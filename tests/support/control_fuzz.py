@@ -10,7 +10,7 @@ import msgspec
 
 from weft import __version__
 from weft.measure.peer.channel_spec import encode_channel
-from weft.measure.peer.messages import FRAME_BYTES
+from weft.measure.peer.negotiation import FRAME_BYTES
 from weft.wire import PROTOCOL
 
 ODD = [

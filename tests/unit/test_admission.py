@@ -10,9 +10,9 @@ import pytest
 
 from weft.cli.serve import _print_json, _print_text
 from weft.errors import InputError
-from weft.measure.peer import messages
-from weft.measure.peer.admission import Limits, count_roles, find_excess
+from weft.measure.peer import negotiation
 from weft.measure.peer.channel_spec import ServedChannel
+from weft.measure.peer.negotiation import Limits, count_roles, find_excess
 from weft.measure.peer.server import _explain_death, _listen
 from weft.measure.peer.server_session import STUCK_STATUS, Session
 from weft.wire import ProtocolError
@@ -166,7 +166,7 @@ def test_a_test_beyond_its_limits_is_stopped_once_and_the_client_hears_why(
     session._enforce_limits()
     assert test.stops == (problem is not None)
     texts = [str(message) for message in client.received]
-    assert all(isinstance(message, messages.Stopped) for message in client.received)
+    assert all(isinstance(message, negotiation.Stopped) for message in client.received)
     assert [problem in text for text in texts if problem] == [True] * test.stops
 
 

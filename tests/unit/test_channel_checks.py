@@ -6,19 +6,19 @@ import pytest
 
 from weft._core import DelayConfig
 from weft.errors import InputError
-from weft.measure.peer.admission import Limits, find_excess
 from weft.measure.peer.channel_spec import (
     CONFIG,
     LOOP,
     ChannelSpec,
     build_loop_spec,
     client_fields,
+    delay_fields,
     encode_channel,
     endpoint_config,
     read_channels,
     server_fields,
 )
-from weft.measure.peer.endpoint_fields import delay_fields
+from weft.measure.peer.negotiation import Limits, find_excess
 from weft.measure.settings.options import Settings, options_of
 from weft.wire import ProtocolError
 

@@ -68,6 +68,7 @@ def test_every_option_and_argument_has_a_help_line() -> None:
 
 def test_defaults_and_choices_in_help_are_those_of_the_code() -> None:
     from weft.cli.fabric import WRITERS
+
     from weft.cli.model_fit import INPUTS, RECORD_FITS
     from weft.cli.model_link import FORMULAS
     from weft.control.client.app import TTL_S
@@ -75,9 +76,8 @@ def test_defaults_and_choices_in_help_are_those_of_the_code() -> None:
     from weft.fabric import ROUTINGS
     from weft.host.testbed.persistent import DEFAULT_NAME
     from weft.host.testbed.wiring import LIMIT_BYTES, SHAPES
-    from weft.measure.peer.admission import Limits
     from weft.measure.peer.client import LOCAL
-    from weft.measure.peer.messages import DEFAULT_PORT
+    from weft.measure.peer.negotiation import DEFAULT_PORT, Limits
     from weft.measure.settings.by_test import DESCRIPTIONS, SETTINGS
     from weft.measure.tests import TESTS as CATALOG
     from weft.model.link import OPERATIONS, TRANSPORTS, WIRES

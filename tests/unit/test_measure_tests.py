@@ -29,10 +29,9 @@ from weft.measure import (
 )
 from weft.measure.measurement import choose_over
 from weft.measure.observation import Counts, sum_counts
-from weft.measure.peer.admission import Limits, find_excess
-from weft.measure.peer.channel_spec import encode_channel, read_channels
+from weft.measure.peer.channel_spec import echo_channel, encode_channel, read_channels
 from weft.measure.peer.client import LocalServer
-from weft.measure.peer.endpoint_fields import echo_channel
+from weft.measure.peer.negotiation import Limits, find_excess
 from weft.measure.settings.options import settings_from
 from weft.measure.tests import saturation as saturation_test
 from weft.measure.tests.latency import LATENCY

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.measure.peer.messages import FRAME_BYTES, REQUESTS, Bye, Finish, Open
 
 from weft.errors import InputError
+from weft.measure.peer.negotiation import FRAME_BYTES, REQUESTS, Bye, Finish, Open
 from weft.wire import Beat, Decoder, Failure, FrameReader, ProtocolError, Seal, encode
 from weft.wire.protocol import Hello, Welcome, decode
 

@@ -15,9 +15,8 @@ from typing import Any
 
 from weft import _core
 from weft.errors import InputError
-from weft.measure.peer.admission import Limits
 from weft.measure.peer.client import split_address
-from weft.measure.peer.messages import DEFAULT_PORT
+from weft.measure.peer.negotiation import DEFAULT_PORT, Limits
 from weft.measure.peer.server import Address, Server
 from weft.units import parse_rate, parse_size, parse_time
 from weft.wire import MAKE_TOKEN, read_token

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft.measure.interrupt import Interrupt
     from weft.measure.measurement import Measurement
-    from weft.measure.peer.admission import Limits
     from weft.measure.peer.channel_spec import ChannelSpec
     from weft.measure.peer.client import Channels, Peer, PeerLost, PeerStopped, open_peer
+    from weft.measure.peer.negotiation import Limits
     from weft.measure.tests.bandwidth import bandwidth, rate
     from weft.measure.tests.latency import latency, paced
     from weft.measure.tests.rma import rma
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "interrupt": ("Interrupt",),
     "measurement": ("Measurement",),
-    "peer.admission": ("Limits",),
+    "peer.negotiation": ("Limits",),
     "peer.channel_spec": ("ChannelSpec",),
     "peer.client": ("Channels", "Peer", "PeerLost", "PeerStopped", "open_peer"),
     "tests.bandwidth": ("bandwidth", "rate"),

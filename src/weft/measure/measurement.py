@@ -28,10 +28,10 @@ from weft.host.machine.noise import HostNoise, watch_noise
 from weft.measure import mpi
 from weft.measure.mpi.rank_job import OPERATIONS
 from weft.measure.observation import Observation
+from weft.measure.peer.channel_spec import loop_cpu
 from weft.measure.peer.client import LOCAL, Peer
-from weft.measure.peer.endpoint_fields import loop_cpu
 from weft.measure.rig import Progress, Rig
-from weft.measure.settings.feasibility import Refusal, check_available, check_settings
+from weft.measure.settings.by_test import Refusal, check_available, check_settings
 from weft.measure.settings.options import (
     ADAPTERS,
     NEAR,

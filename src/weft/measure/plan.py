@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
-from weft.measure.settings.by_test import RperfSettings
-from weft.measure.settings.feasibility import check_settings
+from weft.measure.settings.by_test import RperfSettings, check_settings
 from weft.measure.settings.options import Settings, Windowed, parse_over, settings_from
 from weft.measure.tests.rperf import RPERF
 from weft.measure.tests.rperf import check as check_rperf

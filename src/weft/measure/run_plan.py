@@ -40,15 +40,15 @@ from weft.fleet import (
 )
 from weft.fleet.coordinator import Stopped
 from weft.host.machine.devices import compare_counters, read_counters, tabulate_changes
-from weft.measure.peer.channel_spec import ChannelSpec
-from weft.measure.peer.client import Channels, LocalServer, open_peer
-from weft.measure.peer.endpoint_fields import (
+from weft.measure.peer.channel_spec import (
     TIMED,
+    ChannelSpec,
     echo_channel,
     loop_spec,
     sink_channel,
     timed_loopback_fields,
 )
+from weft.measure.peer.client import Channels, LocalServer, open_peer
 from weft.measure.plan import Flow, Generator, Host, Plan, Step
 from weft.measure.rig import loopback
 from weft.measure.settings.by_test import BIAS, RperfSettings

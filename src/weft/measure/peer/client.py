@@ -11,7 +11,6 @@ A thread keeps the control connection alive and sets `channels.stop` when the pe
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import secrets
@@ -30,8 +29,7 @@ from typing import Any, Self, TypeVar
 from weft._core import Endpoint, EndpointConfig, StopFlag
 from weft.errors import InputError, WeftError
 from weft.measure.interrupt import Interrupt
-from weft.measure.peer import messages
-from weft.measure.peer.admission import Limits, find_excess, find_missing_transports
+from weft.measure.peer import negotiation
 from weft.measure.peer.channel_spec import (
     ChannelSpec,
     bind_to_host,
@@ -41,6 +39,7 @@ from weft.measure.peer.channel_spec import (
     limit_problems,
     read_channels,
 )
+from weft.measure.peer.negotiation import Limits, find_excess, find_missing_transports
 from weft.wire import (
     TOKEN_VARIABLE,
     Connection,
@@ -51,6 +50,7 @@ from weft.wire import (
     Message,
     ProtocolError,
     greet,
+    is_loopback,
     read_token,
     set_socket_options,
     speaks_tls,
@@ -88,7 +88,7 @@ def open_peer(where: str = LOCAL, token: bytes | None = None) -> Peer:
             server.close()
             raise
     host, port = split_address(where)
-    strict = token is not None or not _is_loopback(host)
+    strict = token is not None or not is_loopback(host)
     return _connect(host, port, token if token is not None else read_token(None), strict, None)
 
 
@@ -96,20 +96,13 @@ def split_address(text: str) -> tuple[str, int]:
     """Host and port of HOST, HOST:PORT, [V6]:PORT or a bare V6."""
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):
-        host, port = text, str(messages.DEFAULT_PORT)
+        host, port = text, str(negotiation.DEFAULT_PORT)
     is_balanced = host.startswith("[") == host.endswith("]")
     host = host.removeprefix("[").removesuffix("]")
     is_port = port.isascii() and port.isdigit() and int(port) <= 65535
     if not (host and is_balanced and is_port):
         raise InputError(f"peer {text!r}", "is not HOST[:PORT]", "such as node7 or [::1]:9338")
     return host, int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _connect(
@@ -124,12 +117,12 @@ def _connect(
         if isinstance(error.__cause__, ConnectionLost) and speaks_tls(host, port):
             raise InputError(where, "speaks TLS, not weft", CHECK_ADDRESS) from error
         raise
-    connection: Connection[messages.Reply] = Connection(
-        sock, keys, messages.REPLIES, server=False, limit_bytes=messages.FRAME_BYTES
+    connection: Connection[negotiation.Reply] = Connection(
+        sock, keys, negotiation.REPLIES, server=False, limit_bytes=negotiation.FRAME_BYTES
     )
     peer = Peer(connection, where, limits)
     try:
-        peer.facts = peer.ask(messages.Describe(), messages.Description).facts
+        peer.facts = peer.ask(negotiation.Describe(), negotiation.Description).facts
     except WeftError:
         peer.close()
         raise
@@ -141,7 +134,7 @@ def _dial(host: str, port: int, where: str) -> socket.socket:
     try:
         sock = socket.create_connection((host, port), CONNECT_S)
     except ConnectionRefusedError as error:
-        loopback = _is_loopback(host)
+        loopback = is_loopback(host)
         start = "weft serve" if loopback else f"weft serve --listen {host} --token-file FILE ..."
         raise InputError(where, "no weft serve there", f"start it there: {start}") from error
     except TimeoutError as error:
@@ -174,13 +167,15 @@ def _greet(
 class Peer:
     """A `weft serve` that we talk to; close it, or use it as a context."""
 
-    def __init__(self, connection: Connection[messages.Reply], where: str, limits: Limits) -> None:
+    def __init__(
+        self, connection: Connection[negotiation.Reply], where: str, limits: Limits
+    ) -> None:
         self.where = where
         self.limits = limits
         self.facts: Mapping[str, str | int | float] = {}
         self.server: LocalServer | None = None  # if it is ours: ended with us
         self._connection = connection
-        self._replies: SimpleQueue[messages.Reply | None] = SimpleQueue()
+        self._replies: SimpleQueue[negotiation.Reply | None] = SimpleQueue()
         self._lost = ""
         self._closing = False
         self._on_stop: Callable[[InputError | None], None] | None = None
@@ -196,7 +191,7 @@ class Peer:
     @cached_property
     def availability(self) -> list[dict[str, Any]]:
         """The peer's transports, devices and providers, and why others cannot be used."""
-        return self.ask(messages.Survey(), messages.Surveyed).availability
+        return self.ask(negotiation.Survey(), negotiation.Surveyed).availability
 
     def open(self, channels: Sequence[ChannelSpec]) -> Channels:
         """Both sides check, open, exchange addresses and connect; raises all problems at once.
@@ -217,7 +212,7 @@ class Peer:
         self._closing = True
         if not self._lost:
             try:
-                self._connection.send(messages.Bye())
+                self._connection.send(negotiation.Bye())
             except ConnectionLost as error:
                 self._lose(str(error))
         self._connection.wake()
@@ -251,7 +246,7 @@ class Peer:
             message = None
         if isinstance(message, kind):
             return message
-        if isinstance(message, messages.Refused):
+        if isinstance(message, negotiation.Refused):
             raise combine_errors(self.where, [problem.to_error() for problem in message.problems])
         if message is not None:
             self._lose(f"answered {message.kind}, not {kind.__name__.lower()}")
@@ -287,8 +282,8 @@ class Peer:
             self._lose(f"sent what no weft of this version sends: {error}")
         self._replies.put(None)
 
-    def _take(self, message: messages.Reply) -> None:
-        if isinstance(message, messages.Stopped):
+    def _take(self, message: negotiation.Reply) -> None:
+        if isinstance(message, negotiation.Stopped):
             if self._on_stop is not None:
                 self._on_stop(message.reason.to_error())
         elif isinstance(message, Failure):
@@ -355,9 +350,9 @@ class Channels:
     def start(self) -> None:
         """The server's loops run from here on."""
         self._interrupt.__enter__()
-        self._peer.ask(messages.Start(), messages.Started)
+        self._peer.ask(negotiation.Start(), negotiation.Started)
 
-    def finish(self, sent: int | Sequence[int] | None = None) -> list[messages.Counts]:
+    def finish(self, sent: int | Sequence[int] | None = None) -> list[negotiation.Counts]:
         """Ends the server's loops; their counts, one per thread, in the order of thread numbers.
 
         `sent` is how many messages went to each thread, so that receivers wait for all of
@@ -365,7 +360,7 @@ class Channels:
         """
         counts = [sent] if isinstance(sent, int) else sent if sent is None else list(sent)
         try:
-            reply = self._peer.ask(messages.Finish(counts), messages.Finished, _FINISHED_S)
+            reply = self._peer.ask(negotiation.Finish(counts), negotiation.Finished, _FINISHED_S)
         finally:
             self._is_open_at_peer = False
             self._interrupt.__exit__()
@@ -381,7 +376,7 @@ class Channels:
         if self._is_open_at_peer:
             self._is_open_at_peer = False
             with suppress(WeftError):  # lost: then nothing is open there
-                self._peer.ask(messages.Close(), messages.Closed, _CONNECTED_S)
+                self._peer.ask(negotiation.Close(), negotiation.Closed, _CONNECTED_S)
 
     # ---- Opening ------------------------------------------------------------------------------
 
@@ -390,7 +385,7 @@ class Channels:
         self._check(requests)
         for spec in specs:
             self.endpoints.append(Endpoint.open(self._config(spec)))
-        reply = self._peer.ask(messages.Open(requests), messages.Opened)
+        reply = self._peer.ask(negotiation.Open(requests), negotiation.Opened)
         self._is_open_at_peer = True
         self._peer.watch(self._on_stop)
         self._connect(reply.addresses)
@@ -408,7 +403,7 @@ class Channels:
         return endpoint_config(fields, server=False)
 
     def _connect(self, peer_addresses: Sequence[bytes]) -> None:
-        self._peer.send(messages.Connect([endpoint.address() for endpoint in self.endpoints]))
+        self._peer.send(negotiation.Connect([endpoint.address() for endpoint in self.endpoints]))
         failure: InputError | None = None
         try:
             for endpoint, address in zip(self.endpoints, peer_addresses, strict=True):
@@ -416,7 +411,7 @@ class Channels:
         except InputError as error:
             failure = error
         try:
-            reply = self._peer.receive_reply(messages.Connected, _CONNECTED_S)
+            reply = self._peer.receive_reply(negotiation.Connected, _CONNECTED_S)
         except InputError as error:
             self._is_open_at_peer = False
             raise _combine_sides(failure, error) from failure

@@ -27,8 +27,8 @@ from typing import NoReturn
 
 from weft.errors import InputError
 from weft.host.machine.processes import end_with_parent
-from weft.measure.peer import messages
-from weft.measure.peer.admission import Limits
+from weft.measure.peer import negotiation
+from weft.measure.peer.negotiation import Limits
 from weft.measure.peer.server_session import STUCK_STATUS, Session
 from weft.wire import (
     Connection,
@@ -257,8 +257,8 @@ class Server:
         try:
             _reset_signals(parent)
             self._close_all_but(sock)
-            connection: Connection[messages.Request] = Connection(
-                sock, keys, messages.REQUESTS, server=True, limit_bytes=messages.FRAME_BYTES
+            connection: Connection[negotiation.Request] = Connection(
+                sock, keys, negotiation.REQUESTS, server=True, limit_bytes=negotiation.FRAME_BYTES
             )
             session = Session(connection, self._limits)
             outcome = session.run()

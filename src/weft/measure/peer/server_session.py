@@ -22,15 +22,7 @@ from typing import Any
 from weft import _core
 from weft.errors import InputError, WeftError
 from weft.measure.observation import COUNTS
-from weft.measure.peer import messages
-from weft.measure.peer.admission import (
-    Limits,
-    collect_facts,
-    count_roles,
-    describe_offer,
-    find_excess,
-    find_missing_transports,
-)
+from weft.measure.peer import negotiation
 from weft.measure.peer.channel_spec import (
     ServedChannel,
     bind_to_host,
@@ -38,6 +30,14 @@ from weft.measure.peer.channel_spec import (
     endpoint_config,
     limit_problems,
     read_channels,
+)
+from weft.measure.peer.negotiation import (
+    Limits,
+    collect_facts,
+    count_roles,
+    describe_offer,
+    find_excess,
+    find_missing_transports,
 )
 from weft.measure.settings.values import server_cpu
 from weft.wire import Connection, ConnectionLost, Failure, ProtocolError
@@ -239,7 +239,7 @@ class ServedTest:
 
 
 class Session:
-    def __init__(self, connection: Connection[messages.Request], limits: Limits) -> None:
+    def __init__(self, connection: Connection[negotiation.Request], limits: Limits) -> None:
         self._connection = connection
         self._limits = limits
         self._state = "idle"
@@ -273,7 +273,7 @@ class Session:
     def _converse(self) -> str:
         while True:
             for message in self._connection.poll():
-                if isinstance(message, messages.Bye):
+                if isinstance(message, negotiation.Bye):
                     return "bye"
                 self._handle(message)
             while not self._job_done.empty():
@@ -282,7 +282,7 @@ class Session:
                 raise InputError("server", "is ending", "start it again")
             self._enforce_limits()
 
-    def _handle(self, message: messages.Request) -> None:
+    def _handle(self, message: negotiation.Request) -> None:
         kind = message.kind
         if self._job is not None or kind not in _ALLOWED[self._state] | _ALWAYS:
             raise ProtocolError(f"{kind} while {'busy' if self._job else self._state}")
@@ -328,7 +328,7 @@ class Session:
         """Reports the problems; the session continues."""
         self._drop_test()
         shown = [Failure.from_error(problem) for problem in limit_problems(problems)]
-        self._connection.send(messages.Refused(shown))
+        self._connection.send(negotiation.Refused(shown))
 
     def _drop_test(self) -> None:
         test, self._test, self._state = self._test, None, "idle"
@@ -338,17 +338,17 @@ class Session:
 
     # ---- Messages -----------------------------------------------------------------------------
 
-    def _on_describe(self, _: messages.Describe) -> None:
-        self._connection.send(messages.Description(collect_facts()))
+    def _on_describe(self, _: negotiation.Describe) -> None:
+        self._connection.send(negotiation.Description(collect_facts()))
 
-    def _on_survey(self, _: messages.Survey) -> None:
+    def _on_survey(self, _: negotiation.Survey) -> None:
         """Looks at every device and library, which takes a moment."""
         self._in_background(
             lambda: [describe_offer(offer) for offer in _core.availability()],
-            lambda offers: self._connection.send(messages.Surveyed(offers)),
+            lambda offers: self._connection.send(negotiation.Surveyed(offers)),
         )
 
-    def _on_open(self, message: messages.Open) -> None:
+    def _on_open(self, message: negotiation.Open) -> None:
         channels, problems = read_channels(message.channels)
         problems += find_excess(channels, self._limits)
         if problems:
@@ -361,12 +361,12 @@ class Session:
 
         def reply_opened(addresses: list[bytes]) -> None:
             self._state = "opened"
-            self._connection.send(messages.Opened(addresses))
+            self._connection.send(negotiation.Opened(addresses))
 
         self._test = test
         self._in_background(lambda: _open(test, channels), reply_opened)
 
-    def _on_connect(self, message: messages.Connect) -> None:
+    def _on_connect(self, message: negotiation.Connect) -> None:
         test = self._require_test()
         addresses = message.addresses
         if len(addresses) != test.channel_count:
@@ -375,30 +375,30 @@ class Session:
 
         def reply_connected(descriptions: list[dict[str, str]]) -> None:
             self._state = "connected"
-            self._connection.send(messages.Connected(descriptions))
+            self._connection.send(negotiation.Connected(descriptions))
 
         self._in_background(lambda: test.connect(addresses), reply_connected)
 
-    def _on_start(self, _: messages.Start) -> None:
+    def _on_start(self, _: negotiation.Start) -> None:
         self._require_test().start(self._connection.wake)
         self._state, self._started, self._stopped = "running", time.monotonic(), False
         self.tests += 1
-        self._connection.send(messages.Started())
+        self._connection.send(negotiation.Started())
 
-    def _on_finish(self, message: messages.Finish) -> None:
+    def _on_finish(self, message: negotiation.Finish) -> None:
         test, sent = self._require_test(), message.sent
         if sent is not None and len(sent) != test.thread_count:
             raise ProtocolError(f"finish: sent is not {test.thread_count} counts, one per thread")
 
         def reply_finished(counts: list[dict[str, Any]]) -> None:
             self._drop_test()
-            self._connection.send(messages.Finished(counts))
+            self._connection.send(negotiation.Finished(counts))
 
         self._in_background(lambda: test.finish(sent), reply_finished)
 
-    def _on_close(self, _: messages.Close) -> None:
+    def _on_close(self, _: negotiation.Close) -> None:
         self._drop_test()
-        self._connection.send(messages.Closed())
+        self._connection.send(negotiation.Closed())
 
     def _require_test(self) -> ServedTest:
         assert self._test is not None, self._state
@@ -414,7 +414,7 @@ class Session:
         if error is not None:
             self._stopped = True
             self._test.stop()
-            self._connection.send(messages.Stopped(Failure.from_error(error)))
+            self._connection.send(negotiation.Stopped(Failure.from_error(error)))
 
     def _find_broken_limit(self, test: ServedTest) -> InputError | None:
         limits, elapsed_s = self._limits, time.monotonic() - self._started

@@ -31,18 +31,17 @@ from weft.measure.observation import (
     sum_counts,
     throughput_quantities,
 )
-from weft.measure.peer.channel_spec import ChannelSpec
-from weft.measure.peer.client import Peer
-from weft.measure.peer.endpoint_fields import (
+from weft.measure.peer.channel_spec import (
+    ChannelSpec,
     count_receives,
     endpoint_fields,
     loop_cpu,
     loop_fields,
     loop_spec,
 )
+from weft.measure.peer.client import Peer
 from weft.measure.rig import Connections, Progress, Rig, done_share
-from weft.measure.settings.by_test import BandwidthSettings, Streamed
-from weft.measure.settings.feasibility import is_lossy
+from weft.measure.settings.by_test import BandwidthSettings, Streamed, is_lossy
 from weft.measure.settings.options import Windowed
 
 Run = TypeVar("Run")

@@ -30,11 +30,10 @@ from weft.measure.observation import (
     loss_quantities,
     message_quantities,
 )
+from weft.measure.peer.channel_spec import echo_channel, loop_spec, write_channel
 from weft.measure.peer.client import Peer
-from weft.measure.peer.endpoint_fields import echo_channel, loop_spec, write_channel
 from weft.measure.rig import Progress, Rig, done_share
-from weft.measure.settings.by_test import LatencySettings, PacedSettings
-from weft.measure.settings.feasibility import is_lossy
+from weft.measure.settings.by_test import LatencySettings, PacedSettings, is_lossy
 from weft.measure.settings.options import Settings
 from weft.records import Scalar, Series
 

@@ -20,14 +20,14 @@ from weft.measure.observation import (
     distribution_quantities,
     message_quantities,
 )
-from weft.measure.peer.client import Peer
-from weft.measure.peer.endpoint_fields import (
+from weft.measure.peer.channel_spec import (
     TIMED,
     echo_channel,
     loop_spec,
     sink_channel,
     timed_loopback_fields,
 )
+from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress, Rig, done_share, loopback
 from weft.measure.settings.by_test import BIAS, RperfSettings
 from weft.records import Scalar

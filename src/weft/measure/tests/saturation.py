@@ -26,11 +26,10 @@ from weft.measure.observation import (
     message_quantities,
     sum_counts,
 )
+from weft.measure.peer.channel_spec import echo_channel, loop_spec
 from weft.measure.peer.client import Peer
-from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
 from weft.measure.rig import Connections, Progress, Rig, done_share
-from weft.measure.settings.by_test import SaturationSettings
-from weft.measure.settings.feasibility import SEQUENCE_BYTES, is_lossy
+from weft.measure.settings.by_test import SEQUENCE_BYTES, SaturationSettings, is_lossy
 from weft.measure.tests.bandwidth import check_streams, count_posted, stream_channels, stream_loops
 from weft.records import Distribution, Quantity, Scalar, Series, statistic
 

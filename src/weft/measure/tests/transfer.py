@@ -23,14 +23,14 @@ from weft.measure.observation import (
     sum_counts,
     throughput_quantities,
 )
-from weft.measure.peer.channel_spec import ChannelSpec
-from weft.measure.peer.client import Peer
-from weft.measure.peer.endpoint_fields import (
+from weft.measure.peer.channel_spec import (
+    ChannelSpec,
     count_receives,
     endpoint_fields,
     loop_fields,
     loop_spec,
 )
+from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress, Rig, done_share
 from weft.measure.settings.by_test import TransferSettings
 from weft.records import Quantity, Scalar

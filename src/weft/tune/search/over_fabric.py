@@ -16,7 +16,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.measure.measurement import check_point, run_test
 from weft.measure.peer.client import Peer, PeerLost, PeerStopped
-from weft.measure.settings.feasibility import is_lossy
+from weft.measure.settings.by_test import is_lossy
 from weft.measure.settings.options import Settings, options_of, settings_from
 from weft.records import Plain, Record
 from weft.tune.rules.advice import advise

@@ -30,7 +30,7 @@ from weft.tune.search.over_fabric import PointMeasurer, PreparedTuning, prepare_
 from weft.tune.search.space import Candidate, MeasuredPoint, list_candidates
 from weft.tune.search.surface import Interval
 from weft.tune.search.tuning import Tuning, mean_interval
-from weft.tune.search.tuning_text import format_level
+from weft.tune.search.tuning_report import format_level
 
 TRANSPORTS = ("tcp", "ofi:tcp")
 # 4,244 points on two CPUs; with signals as well they would be 10,660.

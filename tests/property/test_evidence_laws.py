@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.records import Provenance, Record, Scalar
-from weft.tune.rules.evidence import Row
-from weft.tune.rules.read_evidence import gather_evidence
+from weft.tune.rules.evidence import Row, gather_evidence
 
 # Within a factor of two, as repetitions are.
 SPEEDS = st.floats(1e9, 1.9e9)

@@ -20,8 +20,14 @@ from weft.records import (
     describe_run,
     write_records,
 )
-from weft.tune.rules.evidence import Evidence, Row, group_families
-from weft.tune.rules.read_evidence import TIME_LOST, gather_evidence, read_evidence
+from weft.tune.rules.evidence import (
+    TIME_LOST,
+    Evidence,
+    Row,
+    gather_evidence,
+    group_families,
+    read_evidence,
+)
 
 
 @pytest.fixture(scope="module")

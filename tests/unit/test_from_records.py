@@ -7,12 +7,15 @@ import pytest
 
 from weft.errors import InputError
 from weft.records import Plain, Provenance, Record, Scalar
-from weft.tune.rules.evidence import Evidence
-from weft.tune.rules.read_evidence import gather_evidence
+from weft.tune.rules.evidence import Evidence, gather_evidence
 from weft.tune.search.from_records import find_nearest_records, tune_records
 from weft.tune.search.space import GOALS
-from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED, build_stored_record
-from weft.tune.search.tuning_text import format_stored
+from weft.tune.search.tuning_report import (
+    BY_RECORDS,
+    NOT_CONFIRMED,
+    build_stored_record,
+    format_stored,
+)
 
 THROUGHPUT = GOALS["throughput"]
 

@@ -14,29 +14,36 @@ from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.model.fit import fit
 from weft.model.latency import single_packet_latency
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
-from weft.tune.rules import advice, curve_rules
-from weft.tune.rules.advice import Pair, advise, fit_latency, read_contrasts
-from weft.tune.rules.curve_rules import batch_rule, bound_rule, load_rule, parallel_rule, size_rule
+from weft.tune.rules import advice
+from weft.tune.rules.advice import (
+    Pair,
+    advise,
+    batch_rule,
+    bound_rule,
+    fit_latency,
+    load_rule,
+    parallel_rule,
+    read_contrasts,
+    size_rule,
+)
 from weft.tune.rules.evidence import (
     Evidence,
     Row,
     Rule,
     Setting,
     Spread,
-    common_options,
-    format_options,
-    group_families,
-    unknown_rule,
-)
-from weft.tune.rules.read_evidence import (
     _drop_uncommon,
     _find_allowed_factor,
     _noise_factor,
+    common_options,
+    format_options,
     gather_evidence,
+    group_families,
     read_carried_Bps,
     read_carried_messages_per_s,
     read_setting,
     read_values,
+    unknown_rule,
 )
 
 
@@ -242,7 +249,7 @@ def test_the_window_is_the_geometric_mean_of_what_sizes_need() -> None:
         for size, need in ((1024, 16), (4096, 4))
         for depth in (1, 4, 8, 16)
     ]
-    rule = curve_rules.outstanding_rule(evidence(*rows, stream(9e9, depth=1, qps=2)))
+    rule = advice.outstanding_rule(evidence(*rows, stream(9e9, depth=1, qps=2)))
     assert (rule.choice, rule.number) == ("8", 8.0)
     assert rule.threshold == pytest.approx(10)  # of 16 and 4 at a time
     assert rule.because == (
@@ -300,7 +307,7 @@ def test_a_load_is_kept_below_where_the_tail_doubles() -> None:
 
 def test_confidence_in_a_curve_is_by_the_scatter_of_its_points() -> None:
     def judged(*spreads: tuple[float, ...]) -> str:
-        return curve_rules._judge_confidence([stream(s) for s in spreads], "throughput_Bps")
+        return advice._judge_confidence([stream(s) for s in spreads], "throughput_Bps")
 
     assert judged((1.0,), (1.0, 1.0)) == "single runs"
     assert judged((0.95, 1.05), (0.92, 1.08)) == "firm"
@@ -309,9 +316,9 @@ def test_confidence_in_a_curve_is_by_the_scatter_of_its_points() -> None:
 
 def test_an_engine_of_the_model_is_named_where_it_has_one() -> None:
     fitted = SimpleNamespace(values={"engine_us": 0.25})
-    assert curve_rules._format_engines(None) == ""
+    assert advice._format_engines(None) == ""
     said = "; in the model an engine is busy 0.25 us with each message (4 M/s)"
-    assert curve_rules._format_engines(fitted) == said  # type: ignore[arg-type]
+    assert advice._format_engines(fitted) == said  # type: ignore[arg-type]
 
 
 # ---- Evidence ---------------------------------------------------------------------------------

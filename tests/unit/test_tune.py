@@ -34,7 +34,7 @@ from weft.tune.search.space import (
 )
 from weft.tune.search.surface import fit_surface
 from weft.tune.search.tuning import Observe, Stopped, Tuning, mean_interval, tune
-from weft.tune.search.tuning_record import build_tuning_record, tuning_sections
+from weft.tune.search.tuning_report import build_tuning_record, tuning_sections
 
 HERE = HostLimits(
     transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30, size_bytes=64

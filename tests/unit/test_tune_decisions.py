@@ -14,7 +14,7 @@ import pytest
 from weft.errors import InputError
 from weft.model.link import count_fragments
 from weft.records import Plain
-from weft.tune.rules.curve_rules import _find_enough, _find_linear_crossing, _find_log_crossing
+from weft.tune.rules.advice import _find_enough, _find_linear_crossing, _find_log_crossing
 from weft.tune.rules.evidence import FIRM, SINGLE, WEAK, Spread, judge_confidence
 from weft.tune.search.design import design, schedule
 from weft.tune.search.from_records import find_better_stored, find_unreached_factors

@@ -10,8 +10,7 @@ import pytest
 from weft.cli import main
 from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.records import Plain, Provenance, Quantity, Record, Scalar, write_records
-from weft.tune.rules.evidence import Spread
-from weft.tune.rules.read_evidence import gather_evidence
+from weft.tune.rules.evidence import Spread, gather_evidence
 from weft.tune.search.from_records import (
     StoredTuning,
     find_better_stored,
@@ -22,8 +21,13 @@ from weft.tune.search.from_records import (
 from weft.tune.search.space import GOALS, HostLimits, MeasuredPoint, Space, build_space
 from weft.tune.search.surface import Interval
 from weft.tune.search.tuning import Confirmation
-from weft.tune.search.tuning_record import build_stored_record, build_tuning_record
-from weft.tune.search.tuning_text import format_command, format_stored, format_tuning
+from weft.tune.search.tuning_report import (
+    build_stored_record,
+    build_tuning_record,
+    format_command,
+    format_stored,
+    format_tuning,
+)
 
 Capture = pytest.CaptureFixture[str]
 HERE = HostLimits(

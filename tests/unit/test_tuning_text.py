@@ -22,18 +22,16 @@ from weft.tune.search.recommend import Recommendation
 from weft.tune.search.space import GOALS, Factor, MeasuredPoint, Refusal, Space
 from weft.tune.search.surface import Interval, fit_surface
 from weft.tune.search.tuning import Confirmation, Failure, Tuning
-from weft.tune.search.tuning_record import (
+from weft.tune.search.tuning_report import (
     build_tuning_record,
     draw_curve,
     draw_expected_and_measured,
-    tuning_sections,
-)
-from weft.tune.search.tuning_text import (
     format_command,
     format_gain,
     format_interval,
     format_level,
     format_tuning,
+    tuning_sections,
 )
 
 THROUGHPUT = GOALS["throughput"]

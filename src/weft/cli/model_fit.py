@@ -28,8 +28,7 @@ from weft.model.latency import doubling_load_MBps, saturation, single_packet_lat
 from weft.model.throughput import host_throughput
 from weft.records.record_text import format_table
 from weft.sweep_grammar import Reader, expand_values
-from weft.tune.rules.evidence import Row, group_families
-from weft.tune.rules.read_evidence import read_evidence
+from weft.tune.rules.evidence import Row, group_families, read_evidence
 from weft.units import format_number, format_value, parse_rate
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def run_report(args: argparse.Namespace) -> int:
     # Plots take half a second to import.
     from weft.control.operators.timeline import timeline_sections
     from weft.plot import render_report
-    from weft.tune.search.tuning_record import tuning_sections
+    from weft.tune.search.tuning_report import tuning_sections
 
     outputs = [path for path in (args.output, args.parquet) if path]
     _check_distinct(args.records, outputs)

@@ -31,14 +31,19 @@ from weft.records import (
     write_records,
 )
 from weft.sweep_grammar import expand_values
-from weft.tune.rules.read_evidence import read_evidence
+from weft.tune.rules.evidence import read_evidence
 from weft.tune.search.design import POINT_S
 from weft.tune.search.from_records import tune_records
 from weft.tune.search.over_fabric import PreparedTuning, prepare_tuning
 from weft.tune.search.space import CHOICES, find_goal
 from weft.tune.search.tuning import Stopped
-from weft.tune.search.tuning_record import build_stored_record, build_tuning_record
-from weft.tune.search.tuning_text import format_plan, format_stored, format_tuning
+from weft.tune.search.tuning_report import (
+    build_stored_record,
+    build_tuning_record,
+    format_plan,
+    format_stored,
+    format_tuning,
+)
 from weft.wire import read_token
 
 MEASURING_OPTIONS = ("budget", "token_file", "dry_run")

@@ -4,20 +4,27 @@ Each rule has the number that decided and a threshold with its reason; a rule wi
 the command that would measure it. The same rules apply to measurements of a machine and to
 published tables in the form of evidence.
 
+`curve_rules` read a curve: latency over size, throughput over size, depth, connections, load.
+"Enough" is the least level with 90 % of the best: the last tenth costs as much again as all before
+it.
+
 `contrast_rules` compare two levels of one setting: inline or not, spin or block, aligned or not.
 Rows that differ in that setting alone are paired; the number is the median gain of the other level
-over the plain one, in per cent of speed (throughput, or the inverse of latency). Entry points:
-`advise`, `advice_table`. Units: %.
+over the plain one, in per cent of speed (throughput, or the inverse of latency).
+Entry points: `advise`, `advice_table`. Units: %, B, us, messages, B/s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from weft.errors import InputError
 from weft.measure.settings.options import options_of
@@ -28,8 +35,10 @@ from weft.records import Plain
 from weft.records import Row as TableRow
 from weft.records.record_text import format_table
 from weft.toml_table import load_toml
-from weft.tune.rules.curve_rules import LEAST_LEVELS, curve_rules
 from weft.tune.rules.evidence import (
+    FIRM,
+    SINGLE,
+    WEAK,
     WORTH,
     WORTH_PERCENT,
     Evidence,
@@ -44,6 +53,327 @@ from weft.tune.rules.evidence import (
     unknown_rule,
 )
 from weft.units import format_value
+
+# ---- Curves -----------------------------------------------------------------------------------
+
+ENOUGH = 0.9
+PAYLOAD_BYTES = 512  # a record, a key and its value: what piggybacking would add
+PAGE_BYTES = 4096
+LEAST_LEVELS = 3
+
+
+def curve_rules(evidence: Evidence, latency: Fit | None, throughput: Fit | None) -> Iterator[Rule]:
+    """A rule for each curve, known or not; fits where there are any."""
+    yield batch_rule(evidence, latency)
+    yield size_rule(evidence)
+    yield bound_rule(evidence)
+    yield outstanding_rule(evidence)
+    yield parallel_rule(evidence, "qps", "connection", _format_engines(throughput))
+    yield parallel_rule(evidence, "threads", "thread")
+    yield load_rule(evidence)
+
+
+def batch_rule(evidence: Evidence, latency: Fit | None) -> Rule:
+    """What 512 B more cost: next to nothing where the base latency is long."""
+    topic = "batching"
+    if latency is None:
+        lacks = "latency at three sizes or more"
+        return unknown_rule(evidence, topic, lacks, "latency --sweep size=16..8K*2 --repeat 3")
+    sizes = next(r for r in latency.ranges if r.name == "size_bytes")
+    small, large = sizes.low, min(float(PAYLOAD_BYTES), sizes.high)
+    rest = {r.name: r.low for r in latency.ranges if r is not sizes}
+    least, more = (
+        float(latency.predict(extrapolate=False, size_bytes=s, **rest)) for s in (small, large)
+    )
+    growth = 100 * (more / least - 1)
+    pays = growth < WORTH_PERCENT
+    return Rule(
+        topic=topic,
+        choice="batch" if pays else "small messages",
+        says="batch or piggyback small messages: payload is nearly free"
+        if pays
+        else "keep messages small: every byte counts",
+        because=f"{large:.0f} B take {more:.4g} us, {small:.0f} B {least:.4g} us; "
+        f"model off by {100 * latency.held_out.median:.1f} % at sizes held out",
+        number=growth,
+        unit="%",
+        threshold=WORTH_PERCENT,
+        threshold_why="shrinking messages that grow latency by less than a tenth gains less",
+        confidence=FIRM if abs(growth - WORTH_PERCENT) > 100 * latency.held_out.median else WEAK,
+    )
+
+
+def size_rule(evidence: Evidence) -> Rule:
+    """Where half of the peak is reached, and from which measured size on nearly all of it."""
+    topic = "message size"
+    rows = [row for row in _single_streams(evidence) if row.throughput_Bps]
+    candidates = [f for f in group_families(rows, "size_bytes") if len(f) >= LEAST_LEVELS]
+    family = max(
+        candidates, key=lambda f: max(_read_median(row, "throughput_Bps") for row in f), default=()
+    )
+    if not family:
+        lacks = "throughput at three sizes or more"
+        sweep = "--depth 64 --sweep size=64,512,4K,16K,LARGE --repeat 3"
+        return unknown_rule(evidence, topic, lacks, f"bandwidth {sweep}")
+    sizes, speeds = _curve(family, "size_bytes", "throughput_Bps")
+    peak = max(speeds)
+    half = _find_log_crossing(sizes, speeds, peak / 2)
+    enough = _find_enough(sizes, speeds)
+    needs_size = half > PAYLOAD_BYTES
+    return Rule(
+        topic=topic,
+        choice=f"{enough:.0f} B" if needs_size else "any size",
+        says=f"send {format_value(enough, 'B')} or more at once where throughput counts"
+        if needs_size
+        else "small messages are carried at near the full rate",
+        because=f"half of {_format_rate(peak)} at {format_value(round(half), 'B')}, 90 % at "
+        f"{format_value(enough, 'B')} (depth {family[0].setting.depth})",
+        number=half,
+        unit="B",
+        threshold=float(PAYLOAD_BYTES),
+        threshold_why="a fabric that is half full with records of 512 B needs no larger ones",
+        confidence=_judge_confidence(family, "throughput_Bps"),
+    )
+
+
+def bound_rule(evidence: Evidence) -> Rule:
+    """Peak throughput over peak message rate: the size at which the bound changes."""
+    topic = "bound"
+    rows = [row for row in _single_streams(evidence) if row.throughput_Bps and row.messages_per_s]
+    sizes = {row.setting.size_bytes for row in rows}
+    if len(sizes) < 2 or max(sizes) < 8 * min(sizes):
+        lacks = "throughput of small and of large messages"
+        return unknown_rule(evidence, topic, lacks, "bandwidth --depth 64 --sweep size=64,LARGE")
+    fastest = max(rows, key=lambda row: _read_median(row, "messages_per_s"))
+    widest = max(rows, key=lambda row: _read_median(row, "throughput_Bps"))
+    messages, peak = _read_median(fastest, "messages_per_s"), _read_median(widest, "throughput_Bps")
+    cross = peak / messages
+    by_number = cross > PAGE_BYTES
+    return Rule(
+        topic=topic,
+        choice="message rate" if by_number else "line rate",
+        says=f"messages below {format_value(round(cross), 'B')} are bound by their number"
+        + (": even pages are" if by_number else ", pages by the line"),
+        because=f"one thread's most: {messages / 1e6:.3g} M messages/s and {_format_rate(peak)}",
+        number=cross,
+        unit="B",
+        threshold=float(PAGE_BYTES),
+        threshold_why="a page of 4 KiB is what storage and databases send",
+        confidence=_judge_confidence([fastest, widest], "throughput_Bps"),
+    )
+
+
+def outstanding_rule(evidence: Evidence) -> Rule:
+    """The window that reaches nearly the peak, and the bandwidth-delay product beside it."""
+    topic = "outstanding"
+    families_of = _families_by_size(evidence, "depth")
+    if not families_of:
+        sweep = "--size 8K --sweep depth=1..256*2 --repeat 3"
+        lacks = "throughput at three depths or more"
+        return unknown_rule(evidence, topic, lacks, f"bandwidth {sweep}")
+    enough = {
+        size: _find_enough(*_curve(f, "depth", "throughput_Bps")) for size, f in families_of.items()
+    }
+    levels = sorted({row.setting.depth for family in families_of.values() for row in family})
+    typical = 2 ** fmean(math.log2(level) for level in enough.values())
+    depth = next(level for level in levels if level >= typical * 0.999)
+    product, product_text = _find_delay_product(families_of)
+    more = " or more" if depth == levels[-1] else ""
+    return Rule(
+        topic=topic,
+        choice=f"{depth}",
+        says=f"keep {depth}{more} messages outstanding",
+        because=f"{_format_levels(enough)} for 90 % of the peak; {product_text}",
+        number=float(depth),
+        unit="messages",
+        threshold=product,
+        threshold_why="the bandwidth-delay product: with fewer the line waits for completions",
+        confidence=_judge_confidence(
+            [row for f in families_of.values() for row in f], "throughput_Bps"
+        ),
+    )
+
+
+def parallel_rule(evidence: Evidence, setting: str, noun: str, engines: str = "") -> Rule:
+    """How many connections one thread needs, or how many threads pay, size by size."""
+    topic = f"{noun}s"
+    families_of = _families_by_size(evidence, setting)
+    if not families_of:
+        sweep = f"--depth 64 --sweep {setting}=1..8*2 size=64,8K --repeat 3"
+        lacks = f"throughput with one, two and more {topic}"
+        return unknown_rule(evidence, topic, lacks, f"rate {sweep}")
+    enough = {
+        size: _find_enough(*_curve(f, setting, "throughput_Bps")) for size, f in families_of.items()
+    }
+    last = {size: getattr(family[-1].setting, setting) for size, family in families_of.items()}
+    return Rule(
+        topic=topic,
+        choice=f"{max(enough.values())}",
+        says=_format_how_many(enough, last, noun),
+        because=f"{_format_levels(enough)} for 90 % of the best{engines}",
+        number=max(_best_gain(family) for family in families_of.values()),
+        unit="%",
+        threshold=100 * (1 / ENOUGH - 1),
+        threshold_why="one is enough where it reaches 90 % of the best",
+        confidence=_judge_confidence(
+            [row for f in families_of.values() for row in f], "throughput_Bps"
+        ),
+    )
+
+
+def _format_how_many(enough: Mapping[int, int], last: Mapping[int, int], noun: str) -> str:
+    """The most that any size needs, and from which size on one is enough."""
+    most = max(enough.values())
+    if most == 1:
+        return f"one {noun} is enough"
+    largest = max(size for size, n in enough.items() if n > 1)
+    above = [size for size in enough if size > largest]
+    more = " or more" if any(n == most == last[size] for size, n in enough.items()) else ""
+    below = f" below {format_value(min(above), 'B')}; one is enough from there on" if above else ""
+    return f"use {most}{more} {noun}s{below}"
+
+
+def _best_gain(family: Sequence[Row]) -> float:
+    speeds = [_read_median(row, "throughput_Bps") for row in family]
+    return 100 * (max(speeds) / speeds[0] - 1)
+
+
+def _format_engines(throughput: Fit | None) -> str:
+    """What one connection is bound by, where a model of the adapter says so."""
+    values = {} if throughput is None else throughput.values
+    if not values.get("engine_us"):
+        return ""
+    busy = values["engine_us"]
+    return f"; in the model an engine is busy {busy:.2g} us with each message ({1 / busy:.2g} M/s)"
+
+
+def load_rule(evidence: Evidence) -> Rule:
+    """The load at which the tail doubles, between the steps measured."""
+    topic = "load"
+    family = [
+        row for row in evidence.rows_of("saturation.step") if row.p99_us and row.throughput_Bps
+    ]
+    groups = sorted(group_families(family, "load"), key=len)
+    if not groups or len(groups[-1]) < LEAST_LEVELS:
+        lacks = "latency beside a load in three steps or more"
+        return unknown_rule(evidence, topic, lacks, "saturation --steps 8")
+    steps = sorted(groups[-1], key=lambda row: _read_median(row, "throughput_Bps"))
+    loads = [_read_median(row, "throughput_Bps") for row in steps]
+    tails, middles = ([_read_median(row, q) for row in steps] for q in ("p99_us", "p50_us"))
+    peak = max(loads)
+    doubled = _find_linear_crossing(loads, tails, 2 * tails[0])
+    share = 100 * doubled / peak
+    worst = max(middles) / middles[0]
+    return Rule(
+        topic=topic,
+        choice=f"{share:.0f} %" if doubled < peak else "any load",
+        says=f"keep below {_format_rate(doubled)}, {share:.0f} % of the peak, where the tail counts"
+        if doubled < peak
+        else "any load: the tail never doubles",
+        because=f"p99 is {tails[0]:.4g} us idle and twice that at {_format_rate(doubled)}; "
+        f"p50 grows {worst:.2g}-fold at most",
+        number=share,
+        unit="% of the peak",
+        threshold=100.0,
+        threshold_why="twice the idle latency: waiting as long as being served",
+        confidence=_judge_confidence(steps, "p99_us"),
+    )
+
+
+def _single_streams(evidence: Evidence) -> list[Row]:
+    """Plain streams of one thread and one connection."""
+    return [
+        row
+        for row in evidence.rows_of("bandwidth")
+        if row.setting.qps == row.setting.threads == 1 and row.setting.op == "send"
+    ]
+
+
+def _families_by_size(evidence: Evidence, setting: str) -> dict[int, tuple[Row, ...]]:
+    """For each size the family over one setting with the most levels, and then the fastest."""
+    having = [row for row in evidence.rows_of("bandwidth") if row.throughput_Bps]
+    if setting == "depth":
+        having = [row for row in having if row.setting.qps == row.setting.threads == 1]
+    best: dict[int, tuple[Row, ...]] = {}
+    for family in group_families(having, setting):
+        size = family[0].setting.size_bytes
+        if len(family) >= LEAST_LEVELS and _rank_family(family) > _rank_family(best.get(size, ())):
+            best[size] = family
+    return dict(sorted(best.items()))
+
+
+def _rank_family(family: Sequence[Row]) -> tuple[int, float]:
+    return len(family), max((_read_median(row, "throughput_Bps") for row in family), default=0.0)
+
+
+def _curve(family: Sequence[Row], setting: str, quantity: str) -> tuple[list[float], list[float]]:
+    return (
+        [float(getattr(row.setting, setting)) for row in family],
+        [_read_median(row, quantity) for row in family],
+    )
+
+
+def _find_enough(levels: Sequence[float], speeds: Sequence[float]) -> int:
+    best = max(speeds)
+    sufficient = (level for level, s in zip(levels, speeds, strict=True) if s >= ENOUGH * best)
+    return round(next(sufficient))
+
+
+def _find_log_crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
+    """Where y first reaches `target`, between points on log-log axes; the first point if there."""
+    if y[0] >= target:
+        return x[0]
+    place = next(n for n, value in enumerate(y) if value >= target)
+    at = np.log([x[place - 1], x[place], y[place - 1], y[place]])
+    share = (math.log(target) - at[2]) / (at[3] - at[2])
+    return float(np.exp(at[0] + share * (at[1] - at[0])))
+
+
+def _find_linear_crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
+    """Linear, as a load may be 0; the last x where y stays below."""
+    for place in range(1, len(x)):
+        if y[place] >= target:
+            share = (target - y[place - 1]) / (y[place] - y[place - 1])
+            return x[place - 1] + share * (x[place] - x[place - 1])
+    return x[-1]
+
+
+def _find_delay_product(families_of: dict[int, tuple[Row, ...]]) -> tuple[float, str]:
+    """Peak over synchronous throughput: how many must be on their way at least."""
+    products = [
+        max(_read_median(row, "throughput_Bps") for row in family)
+        / _read_median(family[0], "throughput_Bps")
+        * family[0].setting.depth
+        for family in families_of.values()
+    ]
+    product = median(products)
+    first = {family[0].setting.depth for family in families_of.values()}
+    text = f"bandwidth x delay is {product:.0f} messages (the peak over {min(first)} at a time)"
+    return product, text
+
+
+def _format_levels(enough: dict[int, int]) -> str:
+    return ", ".join(f"{n} at {format_value(size, 'B')}" for size, n in enough.items())
+
+
+def _read_median(row: Row, quantity: str) -> float:
+    spread: Spread | None = getattr(row, quantity)
+    return 0.0 if spread is None else spread.median
+
+
+def _format_rate(Bps: float) -> str:
+    return format_value(8 * Bps, "b/s")
+
+
+def _judge_confidence(rows: Sequence[Row], quantity: str) -> str:
+    """Firm where repetitions scatter less than the tenth that decides."""
+    spreads = [s for row in rows if (s := getattr(row, quantity)) is not None]
+    if min(spread.n for spread in spreads) == 1:
+        return SINGLE
+    return FIRM if median(100 * s.relative for s in spreads) < WORTH_PERCENT else WEAK
+
+
+# ---- Contrasts --------------------------------------------------------------------------------
 
 # A stream and a bulk transfer have the same choices; only rows of the same test are paired.
 SAME_CHOICES = {"bandwidth": ("bandwidth", "transfer")}
@@ -271,9 +601,6 @@ def _judge_one_sided(topic: str, pairs: dict[str, list[Pair]]) -> Rule:
         threshold_why=WORTH,
         confidence=judge_confidence(gains, WORTH_PERCENT, scatter, runs),
     )
-
-
-__all__ = ["Rule", "advice_rows", "advice_table", "advise", "fit_latency"]
 
 
 def advise(

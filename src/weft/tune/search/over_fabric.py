@@ -20,7 +20,7 @@ from weft.measure.settings.by_test import is_lossy
 from weft.measure.settings.options import Settings, options_of, settings_from
 from weft.records import Plain, Record
 from weft.tune.rules.advice import advise
-from weft.tune.rules.read_evidence import gather_evidence
+from weft.tune.rules.evidence import gather_evidence
 from weft.tune.search.design import POINT_S, Schedule, schedule
 from weft.tune.search.space import (
     CHOICES,

@@ -31,7 +31,7 @@ from weft.measure.tests.latency import LATENCY
 from weft.model.fit import FloatArray
 from weft.records import Distribution, Plain, Record, Scalar
 from weft.sweep_grammar import expand_values
-from weft.tune.rules.read_evidence import read_carried_Bps, read_carried_messages_per_s
+from weft.tune.rules.evidence import read_carried_Bps, read_carried_messages_per_s
 
 MOST_LOSS_PERCENT = 1.0  # settings that lose more are never recommended
 _PS_PER_US = 1e6

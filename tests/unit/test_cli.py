@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from weft.cli.progress import ProgressBar
 
-from weft.cli import _build_warning_printer, main
+from weft.cli import ProgressBar, _build_warning_printer, main
 from weft.records import read_records, write_records
 
 SCENARIO = """

@@ -67,10 +67,9 @@ def test_every_option_and_argument_has_a_help_line() -> None:
 
 
 def test_defaults_and_choices_in_help_are_those_of_the_code() -> None:
-    from weft.cli.fabric import WRITERS
-
     from weft.cli.model_fit import INPUTS, RECORD_FITS
     from weft.cli.model_link import FORMULAS
+    from weft.cli.simulate import WRITERS
     from weft.control.client.app import TTL_S
     from weft.control.client.grpc_link import VARIABLE
     from weft.fabric import ROUTINGS

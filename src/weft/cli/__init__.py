@@ -3,7 +3,7 @@
 `weft.cli.options` declares the options. Each command is a function of a module that is imported
 when it runs. It returns the exit status: 0 done, 1 done but a check failed, 2 could not run. A
 command that a signal interrupts keeps what it has done; its status is 128 and the signal's number,
-130 for Ctrl-C. Entry point: `main`.
+130 for Ctrl-C. Entry points: `main`; for commands `ProgressBar`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -24,6 +25,7 @@ from weft.cli.parser import COMMANDS, build_parser
 from weft.errors import INTERRUPTS, WeftError
 
 HANDLE_SIGNALS = ("serve", "control", "export", "run")  # commands that a signal ends as usual
+BAR_WIDTH = 30
 AGAIN_S = 0.01  # a dropped interrupt is raised again after
 
 
@@ -134,3 +136,36 @@ def _drop_output() -> None:
     """Discard pending output: Python flushes it at exit, which would fail again."""
     with contextlib.suppress(io.UnsupportedOperation):  # not a real file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class ProgressBar:
+    """On stderr, if that is a terminal: the fraction done and the estimated time left."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._shown = sys.stderr.isatty()
+        self._started = time.monotonic()
+        self._last = 0.0
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def update(self, fraction: float, note: str = "") -> None:
+        now = time.monotonic()
+        if not self._shown or (now - self._last < 0.1 and fraction < 1):
+            return
+        self._last = now
+        fraction = min(1.0, max(0.0, fraction))
+        elapsed = now - self._started
+        remaining = f"{elapsed / fraction - elapsed:.0f} s left" if fraction > 0.02 else ""
+        bar = "#" * round(BAR_WIDTH * fraction)
+        print(
+            f"\r\x1b[K{self._label} [{bar:<{BAR_WIDTH}}] {fraction:4.0%} {note} {remaining}",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

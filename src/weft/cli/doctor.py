@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     usable = any(transport.available and is_remote(transport) for transport in transports)
     if args.providers:
         print(
-            _build_providers_json(transports)
+            json.dumps([asdict(transport) for transport in transports])
             if args.json
             else "\n".join(_format_providers(transports))
         )
@@ -160,7 +160,11 @@ def _describe_noise(host: Examination) -> Iterator[tuple[str, str]]:
         f"took {noise.lost_share:.2%} of the time{longest}; steal {noise.steal_share:.2%}",
     )
     for pair in host.distances:
-        time = "not measured: a CPU was busy" if pair.p50_ps is None else _format_ns(pair.p50_ps)
+        time = (
+            "not measured: a CPU was busy"
+            if pair.p50_ps is None
+            else f"{pair.p50_ps / 1000:.0f} ns"
+        )
         yield "core to core", f"CPUs {pair.cpu_a} and {pair.cpu_b} ({pair.relation}): {time}"
 
 
@@ -207,7 +211,8 @@ def _format_transports(transports: Sequence[Transport]) -> Iterator[str]:
     for transport in transports:
         if transport.available:
             yield from _wrap_text(
-                _describe_available(transport), f"  {transport.over}".ljust(width)
+                "; ".join(["available", *_list_abilities(transport)]),
+                f"  {transport.over}".ljust(width),
             )
     for (reason, remedy), names in _group_missing(transports).items():
         yield from _format_named(names, f"not available, because {reason}", width)
@@ -227,10 +232,6 @@ def _group_missing(transports: Sequence[Transport]) -> dict[tuple[str, str], lis
         if not transport.available:
             names.setdefault((transport.reason, transport.remedy), []).append(transport.over)
     return names
-
-
-def _describe_available(transport: Transport) -> str:
-    return "; ".join(["available", *_list_abilities(transport)])
 
 
 def _list_abilities(transport: Transport) -> Iterator[str]:
@@ -281,10 +282,6 @@ def _format_size(n: int) -> str:
     return format_setting("_bytes", n) if n < 2**20 else format_value(n, "B")
 
 
-def _format_ns(ps: int) -> str:
-    return f"{ps / 1000:.0f} ns"
-
-
 def _format_node(node: int | None) -> str:
     return "" if node is None else str(node)
 
@@ -322,7 +319,3 @@ def _build_noise_data(noise: HostNoise) -> dict[str, int | float | None]:
         "p50_ps": noise.gaps.quantile(0.5) if some else None,
         "steal_ns": noise.steal_ns,
     }
-
-
-def _build_providers_json(transports: Sequence[Transport]) -> str:
-    return json.dumps([asdict(transport) for transport in transports])

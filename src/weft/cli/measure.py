@@ -18,7 +18,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from weft.cli.progress import ProgressBar
+from weft.cli import ProgressBar
 from weft.errors import InputError, WeftError
 from weft.host.machine.examination import read_provenance_facts
 from weft.measure import mpi

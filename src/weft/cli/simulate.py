@@ -1,6 +1,7 @@
-"""`weft simulate SCENARIO.toml`: one scenario or a sweep over its keys.
+"""`weft simulate SCENARIO.toml`: one scenario or a sweep; also `weft trace` and `weft fabric`.
 
 `weft trace -o FILE.goal -- mpirun ...`: the calls of an MPI program as a workload for it.
+`weft fabric FILE…`: what a fabric is, whether its routes can deadlock, and conversion.
 """
 
 from __future__ import annotations
@@ -10,16 +11,29 @@ import json
 import sys
 import tempfile
 import textwrap
-from collections.abc import Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.cli.progress import ProgressBar
+from weft.cli import ProgressBar
 from weft.errors import InputError
+from weft.fabric import (
+    Fabric,
+    describe_cycle,
+    find_cycle,
+    path,
+    read_fabric,
+    route,
+    with_addresses,
+    write_ibnetdiscover,
+    write_lft,
+    write_toml,
+)
 from weft.fleet import check_cluster, check_jobs
-from weft.records import Record, check_output, note_ending, to_summary_line
+from weft.records import Record, check_output, note_ending, to_summary_line, write_text
 from weft.records.record_text import format_simulation, format_sweep
 from weft.records.store import Campaign, run_campaign
 from weft.simulate.run import MOST_THREADS
@@ -209,3 +223,66 @@ def _print_calls(calls: MpiCalls, output: str, *, as_json: bool) -> None:
         f"real time {format_value(real_ps, 'ps')}; "
         f"{format_value(free_ps, 'ps')} if messages took no time"
     )
+
+
+# ---- weft fabric ------------------------------------------------------------------------------
+
+WRITERS: dict[str, Callable[[Fabric], str]] = {
+    "toml": write_toml,
+    "ibnetdiscover": write_ibnetdiscover,
+    "lft": write_lft,
+}
+
+
+def run_fabric(args: argparse.Namespace) -> int:
+    if args.output:
+        check_output(args.output)
+    fabric = read_fabric(args.files if len(args.files) > 1 else args.files[0])
+    if args.routing:
+        fabric = route(fabric, args.routing)
+    if args.to:
+        return _convert(fabric, args.to, args.output)
+    if args.path:
+        print(" -> ".join(_format_path(fabric, *args.path)))
+        return 0
+    facts = _describe(fabric)
+    cycle = find_cycle(fabric) if fabric.routes is not None else None
+    facts["deadlock"] = describe_cycle(fabric, cycle) if cycle else "none possible"
+    if fabric.routes is None:
+        facts["deadlock"] = "unknown: no routes (give --routing, or a dump of forwarding tables)"
+    remarks = {"findings": fabric.findings, "warnings": fabric.warnings}
+    if args.json:
+        print(json.dumps(facts | remarks))
+    else:
+        lines = [*facts.items(), *((key[:-1], t) for key, texts in remarks.items() for t in texts)]
+        print("\n".join(f"{key:>9}: {value}" for key, value in lines))
+    return 1 if cycle or fabric.findings else 0
+
+
+def _describe(fabric: Fabric) -> dict[str, str | int]:
+    rates = Counter(link.rate_name for link in fabric.links)
+    return {
+        "fabric": fabric.name,
+        "hosts": len(fabric.hosts),
+        "switches": len(fabric.switches),
+        "links": ", ".join(f"{count} × {rate}" for rate, count in sorted(rates.items())),
+        "lanes": fabric.lanes,
+    }
+
+
+def _convert(fabric: Fabric, to: str, output: str | None) -> int:
+    text = WRITERS[to](fabric if to == "toml" else with_addresses(fabric))
+    if output:
+        write_text(output, text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def _format_path(fabric: Fabric, src: str, dst: str) -> list[str]:
+    numbers = {node.name: i for i, node in enumerate(fabric.nodes)}
+    for name in (src, dst):
+        if name not in numbers:
+            raise InputError("--path", f"{name!r} is not in the fabric", "check the name")
+    hops = path(fabric, numbers[src], numbers[dst])
+    return [*(f"{fabric.nodes[node].name}:{port}" for node, port in hops), dst]

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from weft.cli.progress import ProgressBar
+from weft.cli import ProgressBar
 from weft.errors import InputError
 from weft.fleet import check_cluster, check_jobs
 from weft.measure import Peer, open_peer

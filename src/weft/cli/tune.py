@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from weft.cli import ProgressBar
 from weft.cli.measure import WITHOUT_PEER, read_settings
-from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.host.machine.examination import read_provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer

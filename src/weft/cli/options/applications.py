@@ -80,7 +80,7 @@ def declare_job(command: Parser) -> None:
         "`weft simulate` runs the same file in a scenario. See docs/jobs.md."
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
-    run = add_action(actions, "run", "run jobs side by side, for real", run="job:run_run")
+    run = add_action(actions, "run", "run jobs side by side, for real", run="testbed:run_run")
     run.add_argument("files", nargs="+", metavar="JOB.toml", help="one job each")
     place = run.add_mutually_exclusive_group()
     place.add_argument(
@@ -97,7 +97,9 @@ def declare_job(command: Parser) -> None:
     )
     run.add_argument("--seed", metavar="N", help="of random places (default: another each time)")
     run.add_argument("-o", "--output", metavar="FILE", help="append the record to this file")
-    show = add_action(actions, "show", "stages, volumes and messages of jobs", run="job:run_show")
+    show = add_action(
+        actions, "show", "stages, volumes and messages of jobs", run="testbed:run_show"
+    )
     show.add_argument("files", nargs="+", metavar="JOB.toml", help="one job each")
     show.add_argument("--rate", metavar="RATE", help="of links: the least time of a loop there")
     for action in (run, show):
@@ -219,7 +221,7 @@ def declare_apps(command: Parser) -> None:
 
 
 def _add_table_action(actions: Actions[Parser], name: str, about: str) -> Parser:
-    action = add_action(actions, name, about, run=f"apps:run_{name}")
+    action = add_action(actions, name, about, run=f"profile:run_{name}")
     action.add_argument("--table", metavar="DIR", help=TABLE)
     if name != "export":  # which is JSON
         action.add_argument("--json", action="store_true", help="the answer as JSON")

@@ -290,7 +290,7 @@ def declare_fabric(command: Parser) -> None:
     command.add_argument("--to", choices=FORMATS, help="convert to this format")
     command.add_argument("-o", "--output", metavar="FILE", help="where to write with --to")
     command.add_argument("--json", action="store_true", help="the facts as JSON")
-    command.set_defaults(run="fabric:run")
+    command.set_defaults(run="simulate:run_fabric")
 
 
 def declare_compare(command: Parser) -> None:

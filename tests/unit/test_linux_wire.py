@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,16 +33,22 @@ from weft.switches.linux.agent_connection import (
     REQUESTS,
     Agent,
     Answer,
+    ClaimNode,
     Describe,
     Description,
+    Granted,
+    GuardMarks,
+    MarkCounts,
     PortResults,
     ReadAbilities,
     ReadTables,
     ReleasePorts,
     Request,
+    TakenBy,
     WriteTables,
 )
 from weft.switches.linux.htb_ports import Ports, restore_ports
+from weft.switches.linux.mark_guard import MarkGuard, MarkRules
 from weft.wire import Connection, ConnectionLost, Failure, Message, connect
 
 # ---- An agent ---------------------------------------------------------------------------------
@@ -113,6 +120,35 @@ class RawWrite(Message, tag="writetables"):
 
 class RawRead(Message, tag="readtables"):
     ports: Any
+
+
+def test_tables_and_claims_do_not_wait_for_the_marks(
+    handler: RequestHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rules of the edge take processes. A new owner's come after those under way."""
+    begun, may_end, set_levels = threading.Event(), threading.Event(), list[int]()
+
+    def set_slowly(_: MarkGuard, rules: MarkRules) -> None:
+        begun.set()
+        assert may_end.wait(10)
+        set_levels.append(rules.levels)
+
+    monkeypatch.setattr(MarkGuard, "set_rules", set_slowly)
+    monkeypatch.setattr(MarkGuard, "read_counts", lambda _: [])
+    guards = [GuardMarks(MarkRules(levels=n, lane=None, ports=[])) for n in (1, 2)]
+    assert handler.answer(ClaimNode("old", 1), "a") == Granted(1)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(handler.answer, guards[0], "a")
+        assert begun.wait(10)
+        assert isinstance(handler.answer(ReadTables([1])), PortResults)
+        assert handler.answer(ClaimNode("new", 2), "b") == Granted(2)
+        second = pool.submit(handler.answer, guards[1], "b")
+        assert handler.answer(WriteTables([]), "a") == TakenBy("new", 2)
+        may_end.set()
+        answers = [first.result(), second.result()]
+    assert answers == [MarkCounts([]), MarkCounts([])]
+    assert set_levels == [1, 2]
+    assert handler.answer(guards[0], "a") == TakenBy("new", 2)
 
 
 @pytest.mark.parametrize(

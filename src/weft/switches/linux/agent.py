@@ -21,7 +21,7 @@ import socketserver
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from weft.errors import InputError, WeftError
@@ -37,6 +37,7 @@ from weft.switches.linux.agent_connection import (
     Granted,
     GuardMarks,
     MarkCounts,
+    PortRequest,
     PortResults,
     ReadAbilities,
     ReadSent,
@@ -69,7 +70,7 @@ from weft.wire import Connection, Failure, ProtocolError, accept
 _MAX_PATH = 107  # of a Unix socket
 _SOCKET_MODE = 0o660
 _IDLE_S = 3600.0
-_CHANGES = (WriteTables, ReleasePorts, GuardMarks)  # for the owner alone
+_CHANGES = (WriteTables, ReleasePorts)  # for the owner alone, as the guard's
 
 
 # ---- Requests ---------------------------------------------------------------------------------
@@ -86,12 +87,17 @@ class RequestHandler:
         self._ports = ports
         self._guard = MarkGuard(node, ports.interfaces, ports.folder)
         self._lock = threading.Lock()
+        # Of the guard, taken before the other: it starts processes, for which tables do not wait.
+        self._guard_lock = threading.Lock()
         self._grant = read_grant(_build_claim_path(ports.folder))
         self._claims: dict[object, Claim] = {}  # granted, of open connections
 
     def answer(self, request: ClaimNode | Request, connection: object = None) -> Reply:
         try:
-            with self._lock:
+            if isinstance(request, GuardMarks):
+                return self._guard_marks(request, connection)
+            is_release = isinstance(request, ReleasePorts)
+            with self._guard_lock if is_release else nullcontext(), self._lock:
                 if isinstance(request, ClaimNode):
                     return self._claim(Claim(owner=request.owner, epoch=request.epoch), connection)
                 if isinstance(request, _CHANGES) and self._is_fenced(connection):
@@ -131,10 +137,22 @@ class RequestHandler:
         return any(self._grant.belongs_to(other) for other in self._claims.values())
 
     def finish(self) -> None:
-        """Waits for the current request; none begins after that."""
+        """Waits for the current requests; none begins after that."""
+        self._guard_lock.acquire()
         self._lock.acquire()
 
-    def _carry_out(self, request: Request) -> Answer:
+    def _guard_marks(self, request: GuardMarks, connection: object) -> Reply:
+        """A new owner's rules come after those that an earlier one was still allowed to set."""
+        with self._guard_lock:
+            with self._lock:
+                if self._is_fenced(connection):
+                    return TakenBy(self._grant.owner, self._grant.epoch)
+            if request.rules is None:
+                return MarkCounts(self._guard.read_counts())
+            self._guard.set_rules(request.rules)
+            return MarkCounts(self._guard.read_new_counts())
+
+    def _carry_out(self, request: PortRequest) -> Answer:
         ports = self._ports
         if isinstance(request, Describe):
             interfaces = [*ports.interfaces.items()]
@@ -148,10 +166,6 @@ class RequestHandler:
             return SentBytes([(number, list(counts)) for number, counts in sent.items()])
         if isinstance(request, WriteTables):
             return _encode_results(ports.write(dict(request.tables)))
-        if isinstance(request, GuardMarks):
-            if request.rules is not None:
-                self._guard.set_rules(request.rules)
-            return MarkCounts(self._guard.read_counts())
         return restore_ports(ports.folder)
 
 

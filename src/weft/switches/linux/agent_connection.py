@@ -104,7 +104,10 @@ class TakenBy(Message):
 
 
 class GuardMarks(Message):
-    """Asks to admit these marks alone (None: those of before), and for what was rewritten since."""
+    """Asks to admit these marks alone, or (None) for what was rewritten since the last look.
+
+    An answer to new rules has it too, if the last look is some time ago.
+    """
 
     rules: MarkRules | None
 
@@ -151,7 +154,7 @@ class Released(Message):
 
 
 class MarkCounts(Message):
-    """Rewritten bytes since the last request."""
+    """Rewritten bytes since the last look."""
 
     counts: list[MarkCount]
 
@@ -162,7 +165,8 @@ class SentBytes(Message):
     ports: list[tuple[int, list[int]]]
 
 
-Request = Describe | ReadAbilities | ReadTables | ReadSent | WriteTables | ReleasePorts | GuardMarks
+PortRequest = Describe | ReadAbilities | ReadTables | ReadSent | WriteTables | ReleasePorts
+Request = PortRequest | GuardMarks
 Answer = Description | PortResults | Released | MarkCounts | SentBytes
 Reply = Answer | Granted | TakenBy | Failure
 REQUESTS: Decoder[ClaimNode | Request] = Decoder(ClaimNode | Request)

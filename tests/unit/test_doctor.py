@@ -14,13 +14,14 @@ from weft.cli import main
 from weft.host.machine.cpu import read_processors
 from weft.host.machine.devices import list_interfaces, list_rdma_devices
 from weft.host.machine.examination import (
+    Distance,
     Examination,
     Transport,
     list_transports,
+    measure_noise,
     read_clock,
     read_memory,
 )
-from weft.host.machine.noise import Distance, measure_noise
 
 TCP = Transport(over="tcp", available=True, endpoints=("stream",), operations=("send",))
 DELAY = Transport(over="delay", available=True)

@@ -10,16 +10,18 @@ from weft.errors import InputError
 from weft.host.machine.cpu import pick_cpus, read_processors, read_steal_s
 from weft.host.machine.devices import find_numa_node, list_interfaces, list_rdma_devices
 from weft.host.machine.examination import (
+    HostNoise,
     check_cpus,
     check_devices,
     check_interfaces,
     check_memory,
     check_noise,
+    choose_cpu_pairs,
+    describe_relation,
     parse_transparent_mode,
     read_memory,
 )
 from weft.host.machine.kernel_files import read_cpu_limit, read_memory_limit_bytes
-from weft.host.machine.noise import HostNoise, choose_cpu_pairs, describe_relation
 from weft.records import Histogram
 
 

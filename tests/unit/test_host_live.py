@@ -7,8 +7,14 @@ import pytest
 from weft._core import Clock, core_distance, hiccups, huge_pages_of
 from weft.errors import InputError
 from weft.host.machine.cpu import read_processors
-from weft.host.machine.examination import read_clock, read_provenance_facts
-from weft.host.machine.noise import measure_distances, measure_noise, sum_gaps_ns, watch_noise
+from weft.host.machine.examination import (
+    measure_distances,
+    measure_noise,
+    read_clock,
+    read_provenance_facts,
+    sum_gaps_ns,
+    watch_noise,
+)
 from weft.records.schema import Plain
 
 
@@ -107,5 +113,5 @@ def test_facts_for_provenance_can_be_stored_and_name_the_clock():
 
 
 def test_steal_of_a_cpu_that_proc_stat_does_not_show_is_zero(monkeypatch):
-    monkeypatch.setattr("weft.host.machine.noise.read_steal_s", dict)
+    monkeypatch.setattr("weft.host.machine.examination.read_steal_s", dict)
     assert measure_noise(0.001, read_processors().allowed[-1]).steal_ns == 0

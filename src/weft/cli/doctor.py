@@ -14,14 +14,15 @@ from weft.host.machine.examination import (
     OPERATIONS,
     Examination,
     Finding,
+    HostNoise,
     Memory,
     Transport,
     examine,
     is_remote,
     list_transports,
+    sum_gaps_ns,
 )
 from weft.host.machine.kernel_files import format_cpu_list
-from weft.host.machine.noise import HostNoise, sum_gaps_ns
 from weft.records.record_text import format_table
 from weft.units import format_count, format_setting, format_value
 

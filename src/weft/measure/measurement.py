@@ -23,8 +23,7 @@ from weft import __version__
 from weft._core import availability
 from weft.errors import InputError
 from weft.host.machine.devices import compare_counters, read_counters, tabulate_changes
-from weft.host.machine.examination import read_clock
-from weft.host.machine.noise import HostNoise, watch_noise
+from weft.host.machine.examination import HostNoise, read_clock, watch_noise
 from weft.measure import mpi
 from weft.measure.mpi.rank_job import OPERATIONS
 from weft.measure.observation import Observation

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from weft.model import ErrorSummary
 from weft.plot.style import INK, OURS, PALETTE
 from weft.sensitivity.application import Application, CurveRow, Fitted, Profile, Quality, Run
-from weft.sensitivity.application_text import (
+from weft.sensitivity.application_table import (
     format_application,
     format_table_of_applications,
     sensitivity_curve,

@@ -18,11 +18,11 @@ from weft.sensitivity.application import Profile, Run, build_curve, default_shar
 from weft.sensitivity.application_table import (
     AppTable,
     default_directory,
+    format_application,
     from_json,
     read_application,
     to_json,
 )
-from weft.sensitivity.application_text import format_application
 from weft.sensitivity.model import Hinges, Polynomial, Sample, fit_convex, fit_polynomial
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "apps"

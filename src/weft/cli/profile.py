@@ -47,10 +47,11 @@ from weft.sensitivity.application import (
 from weft.sensitivity.application_table import (
     AppTable,
     default_directory,
+    format_application,
+    format_table_of_applications,
     read_application,
     to_json,
 )
-from weft.sensitivity.application_text import format_application, format_table_of_applications
 from weft.sensitivity.place import (
     Place,
     build_cluster_place,
@@ -433,7 +434,7 @@ def _check_figure_file(path: str) -> Path:
 def _draw(application: Application, path: Path) -> None:
     # Plots take half a second to import.
     from weft.plot import figure, to_png, to_svg
-    from weft.sensitivity.application_text import sensitivity_curve
+    from weft.sensitivity.application_table import sensitivity_curve
 
     drawing = figure(lambda ax: sensitivity_curve(ax, application))
     if path.suffix == ".svg":

@@ -34,8 +34,8 @@ from weft.measure.peer.client import LocalServer
 from weft.measure.peer.negotiation import Limits, find_excess
 from weft.measure.settings.options import settings_from
 from weft.measure.tests import saturation as saturation_test
+from weft.measure.tests.bandwidth import RMA
 from weft.measure.tests.latency import LATENCY
-from weft.measure.tests.rma import RMA
 from weft.records import Distribution, Scalar, Series, from_line, to_line
 
 BETWEEN = ("tcp", "udp", "ofi:shm", "ofi:tcp")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from weft.measure.settings.by_test import RperfSettings
-from weft.measure.tests.rperf import notes
+from weft.measure.tests.latency import list_rperf_notes
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
 from weft.records.record_text import format_measurement, format_sweep
 
@@ -105,6 +105,6 @@ def test_a_simulated_sweep_is_a_row_per_point_and_a_column_per_traffic():
 def test_negative_differences_of_rperf_are_counted_in_a_note(negative: int, said: int):
     pairs = SimpleNamespace(count=1000)
     result = SimpleNamespace(rtt=pairs, device_rtt=pairs, negative=negative)
-    lines = notes(RperfSettings(over="delay"), result)
+    lines = list_rperf_notes(RperfSettings(over="delay"), result)
     assert len([line for line in lines if "are negative" in line]) == said
     assert all(line.startswith("5 of 1000 differences (0.5 %)") for line in lines[1 : 1 + said])

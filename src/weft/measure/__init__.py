@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from weft.measure.peer.channel_spec import ChannelSpec
     from weft.measure.peer.client import Channels, Peer, PeerLost, PeerStopped, open_peer
     from weft.measure.peer.negotiation import Limits
-    from weft.measure.tests.bandwidth import bandwidth, rate
-    from weft.measure.tests.latency import latency, paced
-    from weft.measure.tests.rma import rma
-    from weft.measure.tests.rperf import rperf
+    from weft.measure.tests.bandwidth import bandwidth, rate, rma
+    from weft.measure.tests.latency import latency, paced, rperf
     from weft.measure.tests.saturation import saturation
     from weft.measure.tests.transfer import transfer
 
@@ -30,10 +28,8 @@ _MODULES = {
     "peer.negotiation": ("Limits",),
     "peer.channel_spec": ("ChannelSpec",),
     "peer.client": ("Channels", "Peer", "PeerLost", "PeerStopped", "open_peer"),
-    "tests.bandwidth": ("bandwidth", "rate"),
-    "tests.latency": ("latency", "paced"),
-    "tests.rma": ("rma",),
-    "tests.rperf": ("rperf",),
+    "tests.bandwidth": ("bandwidth", "rate", "rma"),
+    "tests.latency": ("latency", "paced", "rperf"),
     "tests.saturation": ("saturation",),
     "tests.transfer": ("transfer",),
 }

@@ -34,8 +34,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.measure.settings.by_test import RperfSettings, check_settings
 from weft.measure.settings.options import Settings, Windowed, parse_over, settings_from
-from weft.measure.tests.rperf import RPERF
-from weft.measure.tests.rperf import check as check_rperf
+from weft.measure.tests.latency import RPERF, check_rperf
 from weft.records import Plain
 from weft.toml_table import Table, load_toml
 

@@ -54,7 +54,7 @@ from weft.measure.rig import loopback
 from weft.measure.settings.by_test import BIAS, RperfSettings
 from weft.measure.settings.options import Settings, Windowed
 from weft.measure.tests.bandwidth import window_options
-from weft.measure.tests.rperf import device_hz
+from weft.measure.tests.latency import device_hz
 from weft.records import (
     Distribution,
     Plain,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from weft.measure.measurement import Test
-from weft.measure.tests.bandwidth import BANDWIDTH, RATE
-from weft.measure.tests.latency import LATENCY, PACED
-from weft.measure.tests.rma import RMA
-from weft.measure.tests.rperf import RPERF
+from weft.measure.tests.bandwidth import BANDWIDTH, RATE, RMA
+from weft.measure.tests.latency import LATENCY, PACED, RPERF
 from weft.measure.tests.saturation import SATURATION
 from weft.measure.tests.transfer import TRANSFER
 

@@ -1,12 +1,16 @@
-"""Bandwidth and message rate: streams of messages, one way or both, over threads and connections.
+"""Bandwidth, message rate and one-sided operations, over threads and connections.
 
-Thread t has connections t·Q to t·Q+Q-1 and a thread of its own on the peer. `throughput` is what
-arrived, over the longer of both ends' times; `sender.throughput` is what the sender saw completed.
-Both ways at once, `back.throughput` is what came to us, and `both.throughput` is the sum. `rate`
-has the same streams, one way, of small messages; its `message_rate` is the receiver's. The tests
-`rma` and `saturation` run such streams too. Entry points: `bandwidth`, `rate`; for other tests
-`run_loops`, `stream_channels`, `stream_loops`, `observe_streams`.
-Units: b/s, million messages per second, s of processor time.
+**Streams** of messages go one way or both. Thread t has connections t·Q to t·Q+Q-1 and a thread of
+its own on the peer. `throughput` is what arrived, over the longer of both ends' times;
+`sender.throughput` is what the sender saw completed. Both ways at once, `back.throughput` is what
+came to us, and `both.throughput` is the sum. `rate` has the same streams, one way, of small
+messages; its `message_rate` is the receiver's. The test `saturation` runs such streams too.
+
+**One-sided operations** are read, write, fetch-add, compare-swap; the peer's program does nothing.
+Synchronous (depth 1): each operation from its post to its completion is one sample. Windowed:
+throughput and rate with `depth` outstanding.
+Entry points: `bandwidth`, `rate`, `rma`; for other tests `run_loops`, `stream_channels`,
+`stream_loops`, `observe_streams`. Units: b/s, million messages per second, ps, s of processor time.
 """
 
 from __future__ import annotations
@@ -17,15 +21,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from weft._core import Counts, Endpoint, LoopSpec, StopFlag, duplex, stream
+from weft._core import Counts, Endpoint, LoopSpec, StopFlag, complete, duplex, stream
 from weft.errors import InputError
 from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import (
     Counted,
     Observation,
+    Timed,
     Total,
     cpu_quantities,
+    distribution_quantities,
     loss_quantities,
     message_quantities,
     sum_counts,
@@ -41,8 +47,16 @@ from weft.measure.peer.channel_spec import (
 )
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Connections, Progress, Rig, done_share
-from weft.measure.settings.by_test import BandwidthSettings, Streamed, is_lossy
+from weft.measure.settings.by_test import (
+    ATOMIC_BYTES,
+    ATOMICS,
+    BandwidthSettings,
+    RmaSettings,
+    Streamed,
+    is_lossy,
+)
 from weft.measure.settings.options import Windowed
+from weft.records import Scalar
 
 Run = TypeVar("Run")
 
@@ -263,3 +277,102 @@ def rate(
 ) -> Measurement:
     """Measure the message rate: `rate(peer, over="ofi:shm", depth=128, threads=2)`."""
     return measure(RATE, peer, settings, progress)
+
+
+# ---- One-sided operations ---------------------------------------------------------------------
+
+
+def check_operations(settings: RmaSettings) -> None:
+    """Atomics have 8 B; a single operation at a time has one connection."""
+    check_streams(settings)
+    if settings.op in ATOMICS and settings.size_bytes != ATOMIC_BYTES:
+        problem = f"{settings.size_bytes} B, but {settings.op} is of {ATOMIC_BYTES} B"
+        raise InputError("--size", problem, "leave it out")
+    if settings.endpoint == "uc" and settings.op != "write":
+        raise InputError("--endpoint uc", f"has no {settings.op}", "use rc")
+    if settings.depth == 1 and settings.qps * settings.threads > 1:
+        problem = "a synchronous operation has one connection"
+        raise InputError("--qps and --threads", problem, "raise --depth to 2 or more")
+    if settings.depth > 1 and settings.validate:
+        problem = "operations that overlap cannot be checked one by one"
+        raise InputError("--validate", problem, "use --depth 1")
+
+
+def run_operations(rig: Rig, settings: RmaSettings) -> Observation:
+    """Operations on the peer's memory until their count or duration."""
+    return one_at_a_time(rig, settings) if settings.depth == 1 else run_window(rig, settings)
+
+
+def one_at_a_time(rig: Rig, settings: RmaSettings) -> Observation:
+    """Each operation timed from its post to its completion."""
+    count, duration_ns = settings.until()
+    spec = thread_spec(settings, 0, op=settings.op, count=count, duration_ns=duration_ns)
+    with rig.connect(stream_channels(settings, "window", settings.op)) as ends:
+        loop = partial(complete, ends.endpoints[0], spec, ends.stop)
+        (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
+        rig.finish(ends, [result.counts])
+    return observe_operations(settings, result)
+
+
+def run_window(rig: Rig, settings: RmaSettings) -> Observation:
+    """As many operations outstanding as the depth allows."""
+    with run_loops(rig, settings, settings.op, "window", stream_loops) as (ends, counts):
+        rig.finish(ends, counts)
+    return observe_window(counts)
+
+
+def observe_operations(settings: RmaSettings, result: Timed) -> Observation:
+    """The record's content of operations one at a time."""
+    observed = Observation(samples=result.samples)
+    observed.quantities |= distribution_quantities(operation=result.latency)
+    observed.quantities |= observe_window([result.counts]).quantities
+    if settings.validate:
+        observed.quantities["corrupted"] = Scalar(result.counts.corrupted, "")
+    return observed
+
+
+def observe_window(counts: Sequence[Counted]) -> Observation:
+    """The record's content of operations that overlap, as their initiator saw them."""
+    ours = sum_counts(counts)
+    quantities = (
+        throughput_quantities("throughput", ours) | message_quantities(ours) | cpu_quantities(ours)
+    )
+    return Observation(quantities=quantities)
+
+
+def run_operations_mpi(ranks: mpi.Ranks, settings: RmaSettings) -> Observation:
+    """The same by two ranks."""
+    if settings.depth > 1:
+        job = mpi.build_job("rma-windowed", settings, window=settings.depth, operation=settings.op)
+        counts = ranks.run(job).result
+        assert isinstance(counts, mpi.Counts)
+        return observe_window([counts])
+    result = ranks.run(mpi.build_job("rma", settings, operation=settings.op)).result
+    assert isinstance(result, mpi.LatencyResult)
+    return observe_operations(settings, result)
+
+
+NOT_ONE_SIDED = "has no one-sided operations"
+ELSEWHERE = "use --over verbs, or ofi:PROVIDER with RMA (weft doctor lists them)"
+RMA = Test(
+    name="rma",
+    settings=RmaSettings,
+    run=run_operations,
+    run_mpi=run_operations_mpi,
+    check=check_operations,
+    op=lambda settings: settings.op,
+    refused={
+        "tcp": (NOT_ONE_SIDED, ELSEWHERE),
+        "udp": (NOT_ONE_SIDED, ELSEWHERE),
+        "verbs:ud": ("datagrams have no one-sided operations", "use --endpoint rc"),
+        "ofi:dgram": ("datagrams have no one-sided operations", "use --endpoint rdm or msg"),
+        "delay:ud": ("datagrams have no one-sided operations", "use --endpoint rc"),
+    },
+)
+
+
+def rma(
+    peer: Peer | None = None, progress: Progress | None = None, **settings: object
+) -> Measurement:
+    """Measure one-sided operations: `rma(peer, over="ofi:shm", op="read", size="4 KiB")`."""
+    return measure(RMA, peer, settings, progress)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class EdgeWatch:
         self._build_s = self._look_s = clock()
         self._problems: tuple[str, ...] = ()
         self._unchecked: tuple[str, ...] = ()
-        self._draining: dict[_Mark, float] = {}  # until when, the next to end first
+        self._draining: OrderedDict[_Mark, float] = OrderedDict()  # until when, the next first
         self._lock = threading.Lock()  # guards what is below
         self._state = state
         self._changed: set[str] = set()  # connections that differ from what is counted
@@ -116,10 +117,10 @@ class EdgeWatch:
     def _note_draining(self, marks: Iterable[_Mark]) -> None:
         now_s, draining = self._clock(), self._draining
         for mark in marks:
-            draining.pop(mark, None)  # so that the next to end stay in front
             draining[mark] = now_s + DRAIN_S
+            draining.move_to_end(mark)
         while draining and next(iter(draining.values())) <= now_s:
-            del draining[next(iter(draining))]
+            draining.popitem(last=False)
 
     def _drop_transient(self, violations: Collection[Violation]) -> list[Violation]:
         """Without marks that are admitted by now or were until recently; a lane's budget stays."""

@@ -204,7 +204,6 @@ def _build_study(
     cases: Sequence[Case],
     rows: Sequence[Row],
     size: Size,
-    notes: tuple[str, ...] = (),
     claims: tuple[Claim, ...] = (),
 ) -> Study:
     table = find_table(f"saba-fig4-{figure}")
@@ -223,7 +222,7 @@ def _build_study(
             partial(draw_ways, cases, rows),
             *(partial(draw_product, case) for case in with_product[:1]),
         ),
-        notes=(*_build_notes(cases, size), *notes),
+        notes=_build_notes(cases, size),
         remarks=partial(describe_result, cases),
     )
 

@@ -172,9 +172,7 @@ def list_flow_bytes(setup: SetUp) -> Floats:
     )
 
 
-def build_shuffles(
-    setup: SetUp, flows: Flows, batch: float = BATCH, tolerance: float = TOLERANCE
-) -> Shuffles:
+def build_shuffles(setup: SetUp, flows: Flows, batch: float = BATCH) -> Shuffles:
     """The set-up in the core, all jobs in one lane."""
     jobs = [
         (
@@ -186,7 +184,7 @@ def build_shuffles(
         )
         for number, (job, hosts) in enumerate(zip(setup.jobs, setup.hosts, strict=True))
     ]
-    return Shuffles(flows.capacity, flows.path_start, flows.path, jobs, batch, tolerance)
+    return Shuffles(flows.capacity, flows.path_start, flows.path, jobs, batch, TOLERANCE)
 
 
 def _list_stages(job: Job, nodes: int) -> list[tuple[float, float, float]]:

@@ -392,19 +392,19 @@ def _run_strictly(scenario: Scenario, setup: SetUp, lanes: int) -> PacketRun:
     return _summarise(setup, simulation, status)
 
 
-def build_homa(setup: SetUp, flows: Flows, priorities: int = HOMA_PRIORITIES) -> GrantSpec:
+def build_homa(setup: SetUp, flows: Flows) -> GrantSpec:
     """Priorities in proportion to unasked bytes, the same of these in each; one or more granted."""
     sizes = _list_sizes(setup)
     grants = GrantSpec()
-    grants.enabled, grants.priorities = True, priorities
+    grants.enabled, grants.priorities = True, HOMA_PRIORITIES
     grants.ahead_bytes = _count_round_trip_bytes(flows)
     unasked = np.minimum(sizes, grants.ahead_bytes)
     share = unasked.sum() / sizes.sum()
-    levels = int(np.clip(round(priorities * share), 1, priorities - 1))
+    levels = int(np.clip(round(HOMA_PRIORITIES * share), 1, HOMA_PRIORITIES - 1))
     carried = np.cumsum(unasked)
     places = np.searchsorted(carried, carried[-1] * np.arange(1, levels) / levels)
     grants.cutoffs_bytes = sorted(set(sizes[places].astype(int).tolist()))
-    grants.messages = priorities - levels
+    grants.messages = HOMA_PRIORITIES - levels
     return grants
 
 
